@@ -1,0 +1,10 @@
+"""The one exception a user is meant to read."""
+
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+
+class UserError(MisconfigurationException):
+    """Something the user can put right; its message is one line: what is wrong, where, what to do.
+
+    The command line prints just that line and exits with status 2.
+    """
