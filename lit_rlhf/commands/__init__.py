@@ -1,0 +1,1 @@
+"""The extra commands of `python -m lit_rlhf`, one file each."""
