@@ -1,0 +1,202 @@
+"""What every algorithm shares: the backbone, the optimiser, one denominator per window, checkpoints and metrics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal, TypeAlias
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.strategies import DeepSpeedStrategy
+from torch import Tensor
+
+from lit_rlhf.algorithms.meter import WindowMeter
+from lit_rlhf.algorithms.ranks import world_size
+from lit_rlhf.algorithms.settings import as_factory, as_settings, save_plain_hyperparameters
+from lit_rlhf.backbone import Backbone, LoRA
+from lit_rlhf_callbacks.errors import UserError
+
+ReferenceChoice: TypeAlias = Literal["auto", "copy", "adapter_off", "none"]
+IN_PROGRESS_BAR = ("loss", "reward", "eval/pass_at_1", "completions/mean_length", "tokens_per_second")
+
+
+def adamw(lr: float) -> dict[str, Any]:
+    """Return AdamW without weight decay as a setting, the way a YAML would write it."""
+    return {"class_path": "torch.optim.AdamW", "init_args": {"lr": lr, "weight_decay": 0.0}}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Algorithm(LightningModule):
+    """A training algorithm over one policy and, where it needs one, a frozen reference.
+
+    Subclasses are dataclasses: their fields are their settings, with each algorithm's own defaults.
+    """
+
+    model: str = "builtin:tiny"
+    """The start policy: ``builtin:<name>``, a hub id, a local folder, or a run directory (its ``model/``)."""
+
+    lora: LoRA | None = None
+    """Train low-rank adapters instead of all weights."""
+
+    reference: ReferenceChoice = "auto"
+    """The frozen yardstick: a ``copy`` of the start policy, the policy with its adapters off (``adapter_off``), or
+    ``none``; ``auto`` takes the cheapest one that the settings need."""
+
+    dropout: bool = False
+    """Keep the model's dropout. Off, ratio = 1 and KL = 0 hold at step 0."""
+
+    gradient_checkpointing: bool | None = None
+    """Recompute activations in the backward; None means on a GPU only."""
+
+    optimizer: OptimizerCallable = field(default_factory=lambda: adamw(1e-6))  # type: ignore[assignment]
+    """What steps on the trainable parameters."""
+
+    lr_scheduler: LRSchedulerCallable | None = None
+    """Changes the learning rate after every update; None keeps it constant."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        save_plain_hyperparameters(self)
+        self.lora = as_settings(LoRA, self.lora) if self.lora is not None else None
+        self.backbone = Backbone(
+            self.model,
+            lora=self.lora,
+            reference=self._reference_kind(),
+            dropout=self.dropout,
+            gradient_checkpointing=self.gradient_checkpointing,
+        )
+        self.meter = WindowMeter()
+        self.seconds: dict[str, float] = {}
+
+    # -- what a subclass says of itself ---------------------------------------------------------------------------
+
+    def needs_reference(self) -> bool:
+        """Tell whether these settings use reference log-probs."""
+        return False
+
+    def step0_values(self) -> dict[str, float]:
+        """Return metrics whose value before the first update is known, for whoever checks them."""
+        return {}
+
+    # -- Lightning hooks ------------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        """Refuse what would train wrongly without an error."""
+        if stage != "fit":
+            return
+        accumulate = self.trainer.accumulate_grad_batches
+        if any(
+            isinstance(callback, GradientAccumulationScheduler) and not callback.going_to_accumulate_grad_batches()
+            for callback in self.trainer.callbacks  # type: ignore[attr-defined]
+        ):
+            raise UserError(
+                "trainer.callbacks: GradientAccumulationScheduler changes how a window is cut during the run; "
+                "set trainer.accumulate_grad_batches instead"
+            )
+        if isinstance(self.trainer.strategy, DeepSpeedStrategy) and accumulate > 1:
+            raise UserError(
+                "trainer.strategy: DeepSpeed with accumulate_grad_batches > 1 divides gradients in a way nobody has "
+                "measured here; set trainer.accumulate_grad_batches: 1 or use the strategy ddp or fsdp2"
+            )
+        interval = self.trainer.val_check_interval
+        if isinstance(interval, int) and interval % accumulate:
+            raise UserError(
+                f"trainer.val_check_interval counts micro-batches: {interval} is no multiple of "
+                f"trainer.accumulate_grad_batches ({accumulate}); set it to updates × {accumulate}"
+            )
+
+    def configure_model(self) -> None:
+        """Load the weights, once, and shard them where the strategy asks for it."""
+        self.backbone.load()
+        if self.device_mesh is not None:
+            self.backbone.shard(self.device_mesh)
+
+    def configure_optimizers(self) -> Any:
+        """Hand the trainable parameters, and nothing frozen, to the optimiser."""
+        optimizer = as_factory(self.optimizer)([p for p in self.parameters() if p.requires_grad])
+        if self.lr_scheduler is None:
+            return optimizer
+        scheduler = as_factory(self.lr_scheduler)(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Evaluate once before the first update, so that every curve starts where the model started."""
+        if self.global_step == 0 and self.trainer.enable_validation:
+            self.trainer.validating = True
+            self.trainer.fit_loop.epoch_loop.val_loop.run()
+            self.trainer.training = True
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Record which start policy this run is measured against; its weights are not saved."""
+        checkpoint["start_policy"] = self.backbone.checkpoint_facts()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse to go on against another start policy than the run began with."""
+        if "start_policy" in checkpoint:
+            self.backbone.check_checkpoint_facts(checkpoint["start_policy"])
+
+    # -- for subclasses -------------------------------------------------------------------------------------------
+
+    def scaled(self, window_share: Tensor) -> Tensor:
+        """Undo the divisions by accumulation (Lightning) and by ranks (DDP, FSDP2).
+
+        Args:
+            window_share: This micro-batch's sum over its rows, divided by the whole window's count.
+
+        Returns:
+            The loss to return from ``training_step``: a scalar that is no readable number.
+        """
+        return window_share * self.trainer.accumulate_grad_batches * world_size()
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add a block's wall-clock seconds on this rank to the open window's metrics."""
+        start = perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+    def close_window(self) -> dict[str, float]:
+        """Reduce the window's metrics over ranks, log them and return them."""
+        metrics = {**self.meter.compute(), **self.seconds}
+        self.seconds = {}
+        return self.publish(metrics)
+
+    def publish(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Log already reduced values and return them."""
+        for name, value in metrics.items():
+            self.log(name, value, prog_bar=name in IN_PROGRESS_BAR, batch_size=1, rank_zero_only=False)
+        return metrics
+
+    # -- what a run shows of itself (callbacks/README.md) ---------------------------------------------------------
+
+    def run_facts(self) -> dict[str, Any]:
+        """Say what is being trained, for callbacks that check or record it."""
+        return {
+            "algorithm": type(self).__name__,
+            "model": self.model,
+            "start_hash": self.backbone.start_hash,
+            "reference": self.backbone.reference_kind,
+            "stop_ids": list(self.backbone.eos_ids),
+            "step0": self.step0_values(),
+        }
+
+    def save_model(self, folder: str | Path) -> None:
+        """Write the current policy as an ordinary Hugging Face folder."""
+        self.backbone.save_model(folder)
+
+    def score(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Return the current policy's log-probs of a batch's tokens, ``[B, T]``, aligned to the token scored."""
+        mask = tokens["completion_mask"]
+        with torch.no_grad():
+            return self.backbone.score_tokens(tokens["input_ids"], tokens["attention_mask"], mask).logps
+
+    def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:
+        if self.reference != "auto":
+            return self.reference
+        if not self.needs_reference():
+            return "none"
+        return "adapter_off" if self.lora is not None else "copy"

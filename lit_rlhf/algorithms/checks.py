@@ -1,0 +1,79 @@
+"""Settings that would train wrongly, or not at all, without an error: refused in one line before the first update."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from transformers import PreTrainedTokenizerBase
+
+from lit_rlhf.rollout.scored import Row, tokenise
+from lit_rlhf_callbacks.errors import UserError
+
+if TYPE_CHECKING:
+    from lit_rlhf.algorithms.online import OnlineAlgorithm
+
+
+def check_prompt_lengths(
+    tokenizer: PreTrainedTokenizerBase, rows: Sequence[Row], context_length: int, model: str
+) -> None:
+    """Refuse prompts that leave no room for a completion.
+
+    Args:
+        tokenizer: The policy's.
+        rows: Every prompt of the run.
+        context_length: Tokens the model can see.
+        model: How the user calls it.
+
+    Raises:
+        UserError: If a prompt is as long as the context.
+    """
+    for prompt in tokenise(tokenizer, rows):
+        if len(prompt.ids) >= context_length:
+            raise UserError(
+                f"data.prompts: prompt {prompt.prompt_id} has {len(prompt.ids)} tokens, but '{model}' sees "
+                f"{context_length}; shorten or remove it, or take a model with a longer context"
+            )
+
+
+def check_online_settings(module: "OnlineAlgorithm", prompts_per_phase: int) -> None:
+    """Refuse a phase that cannot be cut as asked, and a group too small for its statistics.
+
+    Args:
+        module: The algorithm, attached to its trainer.
+        prompts_per_phase: Prompts of one rollout over all ranks.
+
+    Raises:
+        UserError: With the numbers, and what to change.
+    """
+    if module.group_size < 2 and module.needs_groups():
+        raise UserError(
+            f"model.group_size: {type(module).__name__} compares the completions of a prompt, so it needs at least 2, "
+            f"got {module.group_size}; raise it or use Reinforce or ReinforcePlusPlus"
+        )
+    trainer = module.trainer
+    num_samples = prompts_per_phase * module.group_size
+    num_pieces = module.windows_per_phase * trainer.accumulate_grad_batches * trainer.world_size
+    if num_samples < num_pieces:
+        raise UserError(
+            f"data.prompts_per_phase × model.group_size = {num_samples} samples are fewer than model.windows_per_phase "
+            f"({module.windows_per_phase}) × trainer.accumulate_grad_batches ({trainer.accumulate_grad_batches}) × "
+            f"ranks ({trainer.world_size}) = {num_pieces}; sample more or cut less"
+        )
+    if module.sampling.top_p < 1.0 or module.sampling.top_k > 0:
+        rank_zero_warn(
+            "model.sampling: top_p < 1 or top_k > 0 samples from another distribution than the one that is trained; "
+            "keep them for model.eval_sampling"
+        )
+
+
+def describe_batches(module: "OnlineAlgorithm", prompts_per_phase: int) -> str:
+    """Say a run's three batch numbers: micro-batch, accumulation and effective batch."""
+    trainer = module.trainer
+    num_samples = prompts_per_phase * module.group_size
+    per_window = num_samples / module.windows_per_phase
+    micro_batch = per_window / trainer.accumulate_grad_batches / trainer.world_size
+    return (
+        f"each phase: {prompts_per_phase} prompts × {module.group_size} completions; each update: micro-batch "
+        f"{micro_batch:g} × accumulation {trainer.accumulate_grad_batches} × {trainer.world_size} rank(s) = "
+        f"{per_window:g} completions"
+    )

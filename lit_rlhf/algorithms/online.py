@@ -1,0 +1,259 @@
+"""Online algorithms: collect experience when a phase begins, then train on it, one micro-batch per step.
+
+The prompt loader repeats each phase's prompts once per slot, and the rollout happens inside ``training_step``. So
+``accumulate_grad_batches``, clipping, precision, strategies, ``max_steps`` and schedules mean what they mean in every
+Lightning project, and ``global_step`` counts optimiser updates.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from lit_rlhf.algorithms.base import Algorithm
+from lit_rlhf.algorithms.checks import check_online_settings, check_prompt_lengths
+from lit_rlhf.algorithms.collection import Collector
+from lit_rlhf.algorithms.evaluation import Evaluation
+from lit_rlhf.algorithms.forwards import dummy_share, join_shown, score_experience
+from lit_rlhf.algorithms.ranks import gather_over_ranks
+from lit_rlhf.algorithms.settings import as_settings
+from lit_rlhf.algorithms.window import Slot, plan_slots
+from lit_rlhf.data.seed import global_seed
+from lit_rlhf.rewards import RewardFunction, RewardSet
+from lit_rlhf.rollout import NativeSampler, NoiseKey, Sampling
+from lit_rlhf.rollout.experience import Experience, from_completions
+from lit_rlhf.rollout.scored import Row, Scorer
+from lit_rlhf_callbacks.errors import UserError
+
+Shown = dict[str, Tensor]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OnlineAlgorithm(Algorithm):
+    """Training on what the policy itself generates, scored by reward functions."""
+
+    rewards: list[str | dict[str, Any] | RewardFunction] = field(default_factory=lambda: ["exact_match"])
+    """Reward functions: a built-in's name, ``module.function`` of a file in the current folder, or a mapping with
+    ``function``, ``weight`` and the function's settings. Each is logged by itself."""
+
+    reward_timeout_s: float = 60.0
+    """How long one call of a reward function may take before the run stops with its name and the prompt ids."""
+
+    reward_on_error: Literal["raise", "skip"] = "raise"
+    """What a reward function that raises or returns NaN does: end the run, or lose those samples, counted."""
+
+    eval_reward: str | None = None
+    """The reward that defines a right answer for ``eval/pass_at_1`` (score ≥ 0.99); None takes the first."""
+
+    group_size: int = 8
+    """Completions per prompt."""
+
+    sampling: Sampling = field(default_factory=Sampling)
+    """How training samples are drawn."""
+
+    eval_sampling: Sampling = field(default_factory=Sampling)
+    """How held-out samples are drawn."""
+
+    epochs_per_phase: int = 1
+    """How often each rollout is gone through (TRL: num_iterations)."""
+
+    windows_per_phase: int = 1
+    """Updates per pass over a rollout (TRL: steps_per_generation / gradient_accumulation_steps)."""
+
+    max_tokens_per_forward: int | None = None
+    """Padded tokens one forward may hold; a larger micro-batch is computed in parts. Bounds memory, changes nothing
+    else."""
+
+    drop_zero_std: bool = False
+    """Leave out groups whose completions all got the same reward: no loss, no KL, no denominator."""
+
+    max_refill_rounds: int = 0
+    """How many times such groups are replaced by fresh prompts (dynamic sampling) before the phase goes on with what
+    it has."""
+
+    mask_truncated: bool = False
+    """Leave completions cut by the token limit out of the loss; they still count in their group's statistics."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sampling = as_settings(Sampling, self.sampling)
+        self.eval_sampling = as_settings(Sampling, self.eval_sampling)
+        self.reward_set = RewardSet(self.rewards, timeout_s=self.reward_timeout_s, on_error=self.reward_on_error)
+        self.sampler = NativeSampler(self.backbone)
+        self.evaluation = Evaluation(self.reward_set, self.eval_reward)
+        self.collector = Collector(
+            scorer=self._scorer(self.sampling),
+            group_size=self.group_size,
+            needs_groups=self.needs_groups(),
+            drop_zero_std=self.drop_zero_std,
+            max_refill_rounds=self.max_refill_rounds,
+        )
+        self.phase = 0  # experiences collected so far, the same on all ranks
+        self.experience: Experience | None = None
+        self.slots: list[Slot] = []
+
+    # -- what an algorithm defines --------------------------------------------------------------------------------
+
+    def needs_groups(self) -> bool:
+        """Tell whether the advantages compare the completions of one prompt."""
+        raise NotImplementedError
+
+    def needs_old_logps(self) -> bool:
+        """Tell whether log-probs from before the phase's first update must be kept."""
+        return self.epochs_per_phase * self.windows_per_phase > 1
+
+    def compute_advantages(self, experience: Experience) -> Tensor:
+        """Return the advantages of an experience's tokens, ``[N, T]`` or ``[N, 1]``."""
+        raise NotImplementedError
+
+    def window_share(self, batch: Experience, slot: Slot) -> tuple[Tensor, Shown]:
+        """Return some rows' share of the window's loss, and detached per-token tensors.
+
+        Args:
+            batch: The rows, at least one.
+            slot: Holds the window's counts, to divide by.
+        """
+        raise NotImplementedError
+
+    def measure(self, shown: Shown) -> None:
+        """Add an update's metrics from what `window_share` showed."""
+        raise NotImplementedError
+
+    # -- Lightning hooks ------------------------------------------------------------------------------------------
+
+    @property
+    def num_slots(self) -> int:
+        """Micro-batches per phase and rank; the prompt loader repeats each phase this often."""
+        return self.epochs_per_phase * self.windows_per_phase * self.trainer.accumulate_grad_batches
+
+    def setup(self, stage: str) -> None:
+        """Check the settings against each other and tell the prompt loader how often to repeat a phase."""
+        super().setup(stage)
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        if not hasattr(data, "extra_prompts"):
+            raise UserError(
+                f"data: {type(self).__name__} reads its prompts from lit_rlhf.PromptData or a subclass of it, "
+                f"got {type(data).__name__}; call fit(model, PromptData(...))"
+            )
+        rows = [*data.train_rows, *data.eval_rows]
+        self.reward_set.check_columns({name for row in rows for name in row})
+        check_prompt_lengths(self.backbone.tokenizer, rows, self.backbone.context_length, self.model)
+        if stage == "fit":
+            check_online_settings(self, data.prompts_per_phase)
+            data.num_slots = self.num_slots
+
+    def training_step(self, rows: list[Row], batch_idx: int) -> dict[str, Any]:
+        """Collect experience at a phase's first slot, then return the loss of one micro-batch."""
+        place = batch_idx % self.num_slots
+        if place == 0 or self.experience is None:
+            self.experience, self.slots = self.collect(rows), []
+        experience = self.experience
+        if not self.slots:  # also after a resume: the plan follows from the experience
+            self.slots = self.plan(experience)
+        slot = self.slots[place]
+        with self.timed("time/update"):
+            shares, shown = zip(*(self._part(experience, part, slot) for part in slot.parts), strict=True)
+            share = torch.stack(shares).sum()
+        self.meter.add_total("loss", share.detach())
+        if place == self.num_slots - 1:
+            self.experience = None
+        metrics = self.close_window() if slot.closes_window else {}
+        return {"loss": self.scaled(share), "metrics": metrics, "tokens": join_shown(shown)}
+
+    def validation_step(self, rows: list[Row], batch_idx: int) -> None:
+        """Sample held-out prompts once each, with the same noise at every evaluation."""
+        key = NoiseKey(global_seed(), "eval", phase=0)
+        self.evaluation.add(self._scorer(self.eval_sampling)(rows, range(len(rows)), 1, key))
+
+    def on_validation_epoch_end(self) -> None:
+        """Log held-out pass@1 with its standard error and n."""
+        self.publish(self.evaluation.compute())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Save what a resume in the middle of a phase trains on; it never samples again."""
+        super().on_save_checkpoint(checkpoint)
+        mine = self.experience.to(torch.device("cpu")).state_dict() if self.experience is not None else None
+        checkpoint["phase"] = {"number": self.phase, "experience": gather_over_ranks(mine)}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on in the middle of the saved phase."""
+        super().on_load_checkpoint(checkpoint)
+        self.phase, saved = checkpoint["phase"]["number"], checkpoint["phase"]["experience"]
+        self.experience, self.slots = None, []
+        if any(state is not None for state in saved):
+            if len(saved) != self.trainer.world_size:
+                raise UserError(
+                    f"ckpt_path: saved in the middle of a phase by {len(saved)} processes, resumed by "
+                    f"{self.trainer.world_size}; use as many, or a checkpoint from a phase's end"
+                )
+            self.experience = Experience(**saved[self.global_rank]).to(self.device)
+
+    # -- a phase --------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def collect(self, rows: list[Row]) -> Experience:
+        """Turn prompts into experience: sample, score, refill, old and reference log-probs, advantages."""
+        with self.timed("time/rollout"):
+            source, rank = self.trainer.datamodule, self.global_rank  # type: ignore[attr-defined]
+            scored = self.collector.collect(rows, source, self.phase, self.meter, rank, self.trainer.world_size)
+        self.seconds["time/reward"] = self.collector.reward_seconds
+        self.seconds["time/rollout"] -= self.collector.reward_seconds
+        experience = from_completions(scored.completions, scored.order, self.backbone.pad_id)
+        experience.rewards = scored.rewards
+        if self.mask_truncated:
+            experience.trained_mask = ~experience.truncated_mask
+        experience = experience.to(self.device)
+        with self.timed("time/score"):
+            if self.needs_old_logps():
+                experience.old_logps = self._score(experience, reference=False)
+            if self.needs_reference():
+                experience.ref_logps = self._score(experience, reference=True)
+        advantages = self.compute_advantages(experience)
+        experience.advantages = advantages.expand(experience.input_ids.shape).contiguous()
+        self.phase += 1
+        return experience
+
+    def plan(self, experience: Experience) -> list[Slot]:
+        """Cut an experience into windows and micro-batches; a function of the experience, so a resume cuts alike."""
+        rows = experience.trained_mask.nonzero().flatten().tolist()
+        slots = plan_slots(
+            experience.order[rows].tolist(),
+            experience.lengths[rows].tolist(),
+            experience.loss_mask.sum(-1)[rows].tolist(),
+            group_size=self.group_size,
+            num_epochs=self.epochs_per_phase,
+            num_windows=self.windows_per_phase,
+            num_micro_batches=self.trainer.accumulate_grad_batches,
+            max_tokens=self.max_tokens_per_forward,
+            key=(global_seed(), self.phase),
+        )
+        for slot in slots:
+            slot.parts = [[rows[place] for place in part] for part in slot.parts]
+        return slots
+
+    def _part(self, experience: Experience, part: list[int], slot: Slot) -> tuple[Tensor, Shown]:
+        if not part:
+            return dummy_share(self.backbone), {}
+        batch = experience.rows(part)
+        if len(slot.parts) > 1:  # activations of one part at a time
+            share, shown = recomputed(self.window_share, batch, slot, use_reentrant=False)
+        else:
+            share, shown = self.window_share(batch, slot)
+        self.measure(shown)
+        return share, shown
+
+    def _score(self, experience: Experience, *, reference: bool) -> Tensor:
+        return score_experience(
+            self.backbone,
+            experience,
+            self.max_tokens_per_forward,
+            temperature=self.sampling.temperature,  # of the reference too, or KL = 0 at step 0 would not hold
+            reference=reference,
+        )
+
+    def _scorer(self, sampling: Sampling) -> Scorer:
+        return Scorer(
+            sampler=self.sampler, rewards=self.reward_set, tokenizer=self.backbone.tokenizer, sampling=sampling
+        )

@@ -1,0 +1,60 @@
+"""From a prompt as users write it to the tokens a model is conditioned on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from lit_rlhf_callbacks.errors import UserError
+
+Message = dict[str, str]
+PromptLike = str | Sequence[Message]
+
+
+def is_conversation(prompt: Any) -> bool:
+    """Tell whether a prompt is a list of messages, TRL's conversational form, rather than raw text."""
+    return not isinstance(prompt, str)
+
+
+def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where: str) -> list[int]:
+    """Turn one prompt into token ids, ready for the first token of the completion.
+
+    Text is tokenised as it is; messages go through the tokenizer's chat template with its generation prompt.
+
+    Args:
+        tokenizer: The policy's tokenizer.
+        prompt: Raw text, or messages ``[{"role": ..., "content": ...}]``.
+        where: How to call this prompt in an error, for example ``"train.jsonl, row 7"``.
+
+    Returns:
+        The prompt's token ids.
+
+    Raises:
+        UserError: If the prompt is empty, or is a conversation and the tokenizer has no chat template.
+    """
+    if not is_conversation(prompt):
+        ids = list(tokenizer(prompt)["input_ids"])
+    elif tokenizer.chat_template is None:
+        raise UserError(
+            f"{where}: the prompt is a conversation, but the tokenizer of '{tokenizer.name_or_path}' has no chat "
+            "template; write the prompt as plain text or use a model with a template"
+        )
+    else:
+        rendered = tokenizer.apply_chat_template(
+            list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        ids = list(rendered["input_ids"])
+    if not ids:
+        raise UserError(f"{where}: the prompt is empty; give it at least one token")
+    return ids
+
+
+def as_completion(prompt: PromptLike, text: str) -> str | list[Message]:
+    """Wrap a completion's text the way its prompt was written, as TRL hands it to reward functions.
+
+    >>> as_completion("1 + 1 =", "2")
+    '2'
+    >>> as_completion([{"role": "user", "content": "1 + 1 ="}], "2")
+    [{'role': 'assistant', 'content': '2'}]
+    """
+    return [{"role": "assistant", "content": text}] if is_conversation(prompt) else text
