@@ -1,0 +1,134 @@
+import pytest
+import torch
+
+from lit_rlhf.rollout import NativeSampler, NoiseKey, Prompt, Sampling
+from lit_rlhf_callbacks.errors import UserError
+
+KEY = NoiseKey(seed=0, purpose="train", phase=3)
+
+
+def full_logits(backbone, completion):
+    """Logits of the completion's tokens from one forward without cache or padding, [L, V]."""
+    ids = torch.tensor([completion.prompt_ids + completion.ids])
+    with torch.no_grad():
+        logits = backbone.policy.eval()(input_ids=ids).logits[0]
+    return logits[len(completion.prompt_ids) - 1 : -1]
+
+
+def logps_of(logits, completion):
+    return logits.log_softmax(-1).gather(-1, torch.tensor(completion.ids)[:, None])[:, 0]
+
+
+def test_order_is_by_prompt_then_sample(backbone, prompts):
+    completions = NativeSampler(backbone).generate(prompts, 3, Sampling(max_new_tokens=4), KEY)
+    assert [(c.prompt_id, c.sample) for c in completions] == [(p.prompt_id, s) for p in prompts for s in range(3)]
+    assert [c.prompt_ids for c in completions] == [p.ids for p in prompts for _ in range(3)]
+
+
+def test_completions_end_at_first_eos_or_limit(backbone, prompts):
+    completions = NativeSampler(backbone).generate(prompts, 8, Sampling(max_new_tokens=12), KEY)
+    assert {c.finish for c in completions} == {"stop", "length"}
+    assert len({c.ids[-1] for c in completions if c.finish == "stop"}) > 1  # several EOS ids
+    for c in completions:
+        assert not set(c.ids[:-1]) & set(backbone.eos_ids)
+        assert (c.ids[-1] in backbone.eos_ids) == (c.finish == "stop")
+        assert len(c.ids) == len(c.logps) == 12 or c.finish == "stop"
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(max_new_tokens=12), Sampling(temperature=0.6, top_k=20, top_p=0.9, max_new_tokens=12)]
+)
+def test_tokens_do_not_depend_on_batch_mates(backbone, prompts, sampling):
+    expected = NativeSampler(backbone).generate(prompts, 4, sampling, KEY)
+    entropy = -torch.tensor([logp for c in expected for logp in c.logps]).mean()
+    assert entropy > 0.3
+
+    def same(completions):
+        assert [c.ids for c in completions] == [c.ids for c in expected]
+        for c, e in zip(completions, expected, strict=True):
+            torch.testing.assert_close(torch.tensor(c.logps), torch.tensor(e.logps), rtol=0, atol=1e-4)
+
+    same([c for p in prompts for c in NativeSampler(backbone).generate([p], 4, sampling, KEY)])
+    same(NativeSampler(backbone, compaction=False).generate(prompts, 4, sampling, KEY))
+    for max_rows in (1, 3, 8, 10):
+        same(NativeSampler(backbone, max_rows=max_rows).generate(prompts, 4, sampling, KEY))
+    backwards = NativeSampler(backbone).generate(prompts[::-1], 4, sampling, KEY)
+    same([c for i in range(0, len(backwards), 4)[::-1] for c in backwards[i : i + 4]])
+
+
+def test_one_forward_per_prompt_and_rows_leave(backbone, prompts):
+    NativeSampler(backbone).generate(prompts, 8, Sampling(max_new_tokens=16), KEY)
+    prefill, *decode = backbone.num_rows_read
+    assert prefill == len(prompts)
+    assert decode[0] > decode[-1]
+    backbone.num_rows_read.clear()
+    NativeSampler(backbone, compaction=False).generate(prompts, 8, Sampling(max_new_tokens=16), KEY)
+    assert set(backbone.num_rows_read[1:]) == {48}
+
+
+def test_logps_are_of_the_distribution_sampled_from(backbone, prompts):
+    for c in NativeSampler(backbone).generate(prompts, 2, Sampling(temperature=0.6, max_new_tokens=10), KEY):
+        expected = logps_of(full_logits(backbone, c) / 0.6, c)
+        torch.testing.assert_close(torch.tensor(c.logps), expected, rtol=0, atol=1e-4)
+
+
+def test_greedy_takes_the_best_token_and_scores_it_at_temperature_one(backbone, prompts):
+    sampling = Sampling(temperature=0, top_k=3, top_p=0.5, max_new_tokens=10)
+    for c in NativeSampler(backbone).generate(prompts, 1, sampling, KEY):
+        logits = full_logits(backbone, c)
+        assert logits.argmax(-1).tolist() == c.ids
+        torch.testing.assert_close(torch.tensor(c.logps), logps_of(logits, c), rtol=0, atol=1e-4)
+
+
+def test_samples_rounds_and_phases_differ(backbone, prompts):
+    sampling, sampler = Sampling(max_new_tokens=8), NativeSampler(backbone)
+    first = sampler.generate(prompts, 4, sampling, KEY)
+    assert len({tuple(c.ids) for c in first[:4]}) > 1
+    for other in (
+        NoiseKey(0, "train", 4),
+        NoiseKey(0, "train", 3, round=1),
+        NoiseKey(0, "eval", 3),
+        NoiseKey(1, "train", 3),
+    ):
+        assert [c.ids for c in sampler.generate(prompts, 4, sampling, other)] != [c.ids for c in first]
+
+
+def test_context_is_a_limit(backbone):
+    long, short = Prompt(0, [9] * (backbone.context_length - 2)), Prompt(1, [9, 10])
+    backbone.eos_ids = ()
+    completions = NativeSampler(backbone, compaction=False).generate([long, short], 1, Sampling(max_new_tokens=20), KEY)
+    assert [len(c.ids) for c in completions] == [2, 20]
+    assert [c.finish for c in completions] == ["length", "length"]
+    alone = NativeSampler(backbone).generate([short], 1, Sampling(max_new_tokens=20), KEY)
+    assert alone[0].ids == completions[1].ids
+
+
+def test_prompts_that_cannot_be_completed_are_named(backbone):
+    with pytest.raises(UserError, match=r"prompt 7 .*no room"):
+        NativeSampler(backbone).generate([Prompt(7, [9] * backbone.context_length)], 1, Sampling(), KEY)
+    with pytest.raises(UserError, match="prompt 8 has no tokens"):
+        NativeSampler(backbone).generate([Prompt(8, [])], 1, Sampling(), KEY)
+
+
+def test_no_prompts_no_completions(backbone):
+    assert NativeSampler(backbone).generate([], 4, Sampling(), KEY) == []
+    assert backbone.num_rows_read == []
+
+
+def test_flags_grad_mode_and_random_state_are_left_alone(backbone, prompts):
+    backbone.train()
+    backbone.policy.base_model.eval()
+    flags = [module.training for module in backbone.modules()]
+    assert len(set(flags)) == 2
+    state = torch.get_rng_state()
+    NativeSampler(backbone).generate(prompts, 2, Sampling(top_p=0.9, max_new_tokens=4), KEY)
+    assert [module.training for module in backbone.modules()] == flags
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.is_grad_enabled()
+
+
+def test_gradient_checkpointing_in_train_mode_keeps_the_cache(backbone, prompts):
+    expected = NativeSampler(backbone).generate(prompts, 2, Sampling(max_new_tokens=6), KEY)
+    backbone.policy.gradient_checkpointing_enable()
+    backbone.train()
+    assert NativeSampler(backbone).generate(prompts, 2, Sampling(max_new_tokens=6), KEY) == expected
