@@ -1,0 +1,66 @@
+"""Low-rank adapters: putting them on, and turning them off to see the start policy again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from lit_rlhf.backbone.loading import first_line
+from lit_rlhf.backbone.reference import evaluation_mode
+from lit_rlhf_callbacks.errors import UserError
+
+
+@dataclass(kw_only=True)
+class LoRA:
+    """Low-rank adapters on a frozen base (Hu et al. 2021, https://arxiv.org/abs/2106.09685)."""
+
+    r: int = 16
+    """Rank of each adapter."""
+    alpha: int = 32
+    """Scale: the adapter's output is multiplied by ``alpha / r``."""
+    dropout: float = 0.0
+    """Dropout before each adapter; anything above 0 breaks ratio = 1 in RL."""
+    target_modules: str | list[str] = "all-linear"
+    """Names of the layers to adapt, or every linear layer but the lm head."""
+
+
+def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
+    """Freeze a model and put fresh adapters on it.
+
+    Args:
+        model: The start policy.
+        lora: Settings of the adapters.
+        base_name: What a saved adapter should call its base.
+
+    Returns:
+        The ``PeftModel``; its output equals the model's until the first update.
+
+    Raises:
+        UserError: No layer goes by the names in ``lora.target_modules``.
+    """
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    settings = LoraConfig(
+        task_type=TaskType.CAUSAL_LM,
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+    )
+    try:
+        policy = get_peft_model(model, settings)
+    except ValueError as error:
+        raise UserError(f"lora.target_modules={lora.target_modules!r}: {first_line(error)}") from error
+    policy.peft_config["default"].base_model_name_or_path = base_name
+    return policy
+
+
+@contextmanager
+def adapters_off(policy: nn.Module) -> Iterator[None]:
+    """Make a PEFT policy its own reference: adapters disabled, eval mode; undone also after an exception."""
+    with evaluation_mode(policy), policy.disable_adapter():  # type: ignore[operator]
+        yield

@@ -1,0 +1,191 @@
+"""The policy, its reference and its tokenizer, given by name and plain settings."""
+
+from contextlib import nullcontext
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from transformers import Cache, PreTrainedModel
+
+from lit_rlhf.backbone.adapters import LoRA, adapters_off, add_lora
+from lit_rlhf.backbone.loading import (
+    find_eos_ids,
+    load_config,
+    load_generation_config,
+    load_start_policy,
+    load_tokenizer,
+    source_chain,
+    zero_dropout,
+)
+from lit_rlhf.backbone.reference import Reference, evaluation_mode, frozen_copy
+from lit_rlhf.backbone.scoring import head_matches, score_rows
+from lit_rlhf.backbone.weights import weight_hash
+from lit_rlhf.functional.logprobs import TokenScores
+from lit_rlhf_callbacks.errors import UserError
+
+_NO_LIMIT = 2**30
+
+
+class Backbone(nn.Module):
+    """A causal language model to train, the frozen model it is measured against, and their tokenizer.
+
+    The constructor finds the model and reads its tokenizer and configuration, so that a wrong name fails at once and
+    in one line; :meth:`load` reads the weights. The policy is in train mode with every dropout at zero: ratio = 1
+    and KL = 0 hold before the first update.
+
+    Args:
+        model: ``builtin:tiny``, a run directory, a local Hugging Face folder (model or PEFT adapter), or a hub id.
+        lora: Train low-rank adapters instead of all weights.
+        reference: ``copy`` keeps a frozen copy of the start policy; ``adapter_off`` uses the policy with its adapters
+            off (needs ``lora``, costs no memory); ``none`` keeps none.
+        dropout: Keep the model's dropout; only sensible for supervised fine-tuning.
+        gradient_checkpointing: Recompute each layer in the backward pass; None means on where there is CUDA.
+
+    Raises:
+        UserError: The model cannot be found or used, or ``adapter_off`` is asked for without ``lora``.
+    """
+
+    policy: nn.Module
+    """What is trained: a Hugging Face model, or a PEFT model around one."""
+    reference: PreTrainedModel | None
+    """The frozen copy, if there is one."""
+    start_hash: str
+    """Hash of the weights the run started from; see :func:`~lit_rlhf.backbone.weights.weight_hash`."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        lora: LoRA | None = None,
+        reference: Reference = "none",
+        dropout: bool = False,
+        gradient_checkpointing: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if reference == "adapter_off" and lora is None:
+            raise UserError("reference 'adapter_off' needs adapters to turn off: set lora, or use reference 'copy'")
+        self.name = model
+        self.lora = lora
+        self.reference_kind = reference
+        self.dropout = dropout
+        self.gradient_checkpointing = gradient_checkpointing
+        self.sources = source_chain(model)
+        self.config = load_config(self.sources[0])
+        self.tokenizer = load_tokenizer(self.sources)
+        self.generation_config = load_generation_config(self.sources, self.config)
+        self.eos_ids = find_eos_ids(self.tokenizer, self.generation_config)
+        pad_id = self.tokenizer.pad_token_id
+        self.pad_id: int = self.eos_ids[0] if pad_id is None else pad_id
+        self.context_length: int = getattr(self.config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT
+        self.reference = None
+        self.is_loaded = False
+        self.is_sharded = False
+
+    def load(self) -> None:
+        """Read the weights and make the reference; does nothing the second time.
+
+        Raises:
+            UserError: The weights are missing or incomplete, or a LoRA target does not exist.
+        """
+        if self.is_loaded:
+            return
+        start = load_start_policy(self.sources)
+        if not self.dropout:
+            zero_dropout(start)
+        self.start_hash = weight_hash(start)
+        if self.reference_kind == "copy":
+            self.reference = frozen_copy(start)
+        self.policy = start if self.lora is None else add_lora(start, self.lora, self.name)
+        self.policy.train()
+        self.scores_from_hidden = head_matches(self.hf_model)
+        if not self.scores_from_hidden:
+            rank_zero_warn(f"{self.name}: the lm head is not the last step to the logits; scoring holds all logits")
+        self.is_loaded = True
+
+    @property
+    def hf_model(self) -> PreTrainedModel:
+        """The policy's Hugging Face model, also when PEFT is around it (adapters then stay active)."""
+        return self.policy if self.lora is None else self.policy.get_base_model()  # type: ignore[operator, return-value]
+
+    def train(self, mode: bool = True) -> "Backbone":
+        """Set train or eval mode; the reference stays in eval mode always."""
+        super().train(mode)
+        if self.reference is not None:
+            self.reference.eval()
+        return self
+
+    def score_tokens(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        score_mask: Tensor,
+        *,
+        temperature: float = 1.0,
+        entropy_grad: bool = False,
+        reference: bool = False,
+    ) -> TokenScores:
+        """Score the marked tokens of each row.
+
+        Args:
+            input_ids: ``[B, T]`` token ids, padded on either side.
+            attention_mask: ``[B, T]``, non-zero on real tokens.
+            score_mask: ``[B, T]`` bool, True on the tokens to score; never on a row's first token.
+            temperature: The sampling temperature; logits are divided by it, so that ratio = 1 holds at any.
+            entropy_grad: Whether gradients flow through the entropy (an entropy bonus needs them).
+            reference: Score under the reference instead of the policy; never builds a graph.
+
+        Returns:
+            ``TokenScores`` of ``[B, T]`` in fp32 nats, aligned to the token scored, zero where not marked.
+
+        Raises:
+            ValueError: ``reference`` is asked for and there is none.
+        """
+        if not reference:
+            return score_rows(
+                self.hf_model,
+                input_ids,
+                attention_mask,
+                score_mask,
+                temperature=temperature,
+                entropy_grad=entropy_grad,
+                from_hidden=self.scores_from_hidden,
+            )
+        if self.reference_kind == "none":
+            raise ValueError("this backbone has no reference: build it with reference='copy' or 'adapter_off'")
+        model = self.hf_model if self.reference is None else self.reference
+        with torch.no_grad(), adapters_off(self.policy) if self.reference is None else nullcontext():
+            return score_rows(
+                model,
+                input_ids,
+                attention_mask,
+                score_mask,
+                temperature=temperature,
+                from_hidden=self.scores_from_hidden,
+            )
+
+    def next_token_logits(
+        self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, cache: Cache
+    ) -> Tensor:
+        """Logits of the token after each row, for a sampler; call it under ``torch.no_grad``.
+
+        The policy runs in eval mode: a layer in train mode that is checkpointed would drop the cache.
+
+        Args:
+            input_ids: ``[B, t]`` the tokens that are not in the cache yet.
+            attention_mask: ``[B, S]``, non-zero on real tokens, over the cache and the new tokens.
+            position_ids: ``[B, t]`` positions of the new tokens.
+            cache: Keys and values of the tokens before; updated in place.
+
+        Returns:
+            ``[B, V]`` fp32, of the last of the ``t`` positions.
+        """
+        with evaluation_mode(self.policy) if self.policy.training else nullcontext():
+            output = self.hf_model(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+                cache=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        return output.logits[:, -1].float()

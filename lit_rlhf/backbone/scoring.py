@@ -1,0 +1,114 @@
+"""Log-probabilities of given tokens, from the last hidden states and the lm head."""
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lit_rlhf.functional.logprobs import TokenScores, scatter_scores, score_hidden, select_predictors, token_logps
+
+_HEAD_TOLERANCE = 1e-4
+_PROBE_LENGTH = 8
+
+
+def position_ids_from_mask(attention_mask: Tensor) -> Tensor:
+    """Number the real tokens of each row from 0, wherever the padding is.
+
+    Args:
+        attention_mask: ``[B, T]``, non-zero on real tokens.
+
+    Returns:
+        ``[B, T]`` int64. Pads get the position of the token before them (0 at the left), which any model can embed.
+
+    Example:
+        >>> position_ids_from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+        tensor([[0, 0, 0, 1],
+                [0, 1, 2, 2]])
+    """
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def score_rows(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    score_mask: Tensor,
+    *,
+    temperature: float = 1.0,
+    entropy_grad: bool = False,
+    from_hidden: bool = True,
+) -> TokenScores:
+    """Score the marked tokens of each row under a Hugging Face causal language model.
+
+    Args:
+        model: The Hugging Face model (inside PEFT: its ``get_base_model()``).
+        input_ids: ``[B, T]`` token ids, padded on either side.
+        attention_mask: ``[B, T]``, non-zero on real tokens.
+        score_mask: ``[B, T]`` bool, True on the tokens to score; never on a row's first token.
+        temperature: What the logits are divided by.
+        entropy_grad: Whether gradients flow through the entropy.
+        from_hidden: Apply the lm head here, in chunks and at scored tokens only. False asks the model for its logits,
+            all ``[B, T, V]`` of them: for models that change logits after the head (see :func:`head_matches`).
+
+    Returns:
+        ``TokenScores`` of ``[B, T]`` in fp32, aligned to the token scored, zero where ``score_mask`` is False.
+    """
+    inputs = {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "position_ids": position_ids_from_mask(attention_mask),
+        "use_cache": False,
+    }
+    targets = input_ids[score_mask]  # [M]
+    if from_hidden:
+        hidden = model.base_model(**inputs).last_hidden_state  # [B, T, H]
+        head = model.get_output_embeddings()
+        scores = score_hidden(
+            select_predictors(hidden, score_mask),
+            head.weight,
+            targets,
+            temperature=temperature,
+            bias=head.bias,
+            entropy_grad=entropy_grad,
+        )
+    else:
+        logits = select_predictors(model(**inputs).logits, score_mask)  # [M, V]
+        scores = _score_logits(logits, targets, temperature, entropy_grad)
+    return TokenScores(scatter_scores(scores.logps, score_mask), scatter_scores(scores.entropy, score_mask))
+
+
+def _score_logits(logits: Tensor, targets: Tensor, temperature: float, entropy_grad: bool) -> TokenScores:
+    all_logps = torch.log_softmax(logits.float() / temperature, dim=-1)  # [M, V]
+    logps = all_logps.gather(-1, targets[:, None]).squeeze(-1)
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        entropy = -(all_logps.exp() * all_logps).sum(-1)
+    return TokenScores(logps, entropy)
+
+
+@torch.no_grad()
+def head_matches(model: PreTrainedModel) -> bool:
+    """Check on one row that hidden states times the lm head give the model's own log-probs.
+
+    They do not where logits are changed after the head (soft-capping, a logit scale) or where the head is not one
+    weight matrix (LoRA or a trained copy on the lm head, which numbers could not show: a new adapter is zero).
+
+    Args:
+        model: The Hugging Face model (inside PEFT: its ``get_base_model()``).
+
+    Returns:
+        Whether the two agree within 1e-4 on every token.
+    """
+    if not isinstance(model.get_output_embeddings(), nn.Linear) or model.base_model is model:
+        return False
+    embedding: Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+    vocab_size, device = len(embedding), embedding.device
+    input_ids = (torch.arange(1, _PROBE_LENGTH + 1, device=device) * 7919 % vocab_size)[None]  # [1, T]
+    attention_mask = torch.ones_like(input_ids)
+    score_mask = torch.arange(_PROBE_LENGTH, device=device)[None] > 0
+    chunked = score_rows(model, input_ids, attention_mask, score_mask).logps
+    logits = model(
+        input_ids=input_ids,
+        attention_mask=attention_mask,
+        position_ids=position_ids_from_mask(attention_mask),
+        use_cache=False,
+    ).logits
+    return bool((chunked - token_logps(logits, input_ids)).abs().max() <= _HEAD_TOLERANCE)
