@@ -1,3 +1,63 @@
-"""Post-training of language models on PyTorch Lightning."""
+"""Post-training of language models on PyTorch Lightning.
+
+The names below are imported when first used, so that ``import lit_rlhf`` costs nothing and needs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lit_rlhf.algorithms import CISPO as CISPO
+    from lit_rlhf.algorithms import DAPO as DAPO
+    from lit_rlhf.algorithms import GRPO as GRPO
+    from lit_rlhf.algorithms import GSPO as GSPO
+    from lit_rlhf.algorithms import RLOO as RLOO
+    from lit_rlhf.algorithms import SAPO as SAPO
+    from lit_rlhf.algorithms import Algorithm as Algorithm
+    from lit_rlhf.algorithms import DrGRPO as DrGRPO
+    from lit_rlhf.algorithms import MaxRL as MaxRL
+    from lit_rlhf.algorithms import PolicyGradient as PolicyGradient
+    from lit_rlhf.algorithms import Reinforce as Reinforce
+    from lit_rlhf.algorithms import ReinforcePlusPlus as ReinforcePlusPlus
+    from lit_rlhf.backbone import Backbone as Backbone
+    from lit_rlhf.backbone import LoRA as LoRA
+    from lit_rlhf.data import PromptData as PromptData
+    from lit_rlhf.rewards import RewardSet as RewardSet
+    from lit_rlhf.rollout import NativeSampler as NativeSampler
+    from lit_rlhf.rollout import Sampling as Sampling
 
 __version__ = "0.1.0"
+
+_ALGORITHMS = (
+    "CISPO",
+    "DAPO",
+    "GRPO",
+    "GSPO",
+    "RLOO",
+    "SAPO",
+    "Algorithm",
+    "DrGRPO",
+    "MaxRL",
+    "PolicyGradient",
+    "Reinforce",
+    "ReinforcePlusPlus",
+)
+_HOMES = {
+    **dict.fromkeys(_ALGORITHMS, "algorithms"),
+    **dict.fromkeys(("Backbone", "LoRA"), "backbone"),
+    "PromptData": "data",
+    "RewardSet": "rewards",
+    **dict.fromkeys(("NativeSampler", "Sampling"), "rollout"),
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

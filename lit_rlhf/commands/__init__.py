@@ -1,1 +1,18 @@
-"""The extra commands of `python -m lit_rlhf`, one file each."""
+"""The commands of ``python -m lit_rlhf``. Each one's module has ``main(args)``; ``args[0]`` is the command's name."""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """Where a command lives, and what the table says of it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "fit": Command("lit_rlhf.cli", "Train: any algorithm, any model, from a config and flags on top."),
+    "validate": Command("lit_rlhf.cli", "Evaluate a model or a checkpoint on held-out prompts."),
+    "chat": Command("lit_rlhf.commands.chat", "Talk to a model or to what a run has trained."),
+    "convert": Command("lit_rlhf.commands.convert", "Turn a GGUF file into a Hugging Face folder that can be trained."),
+}
