@@ -1,5 +1,6 @@
 """Low-rank adapters: putting them on, and turning them off to see the start policy again."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from lit_rlhf.backbone.loading import first_line
 from lit_rlhf.backbone.reference import evaluation_mode
+from lit_rlhf.backbone.resolve import first_line
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -52,15 +53,37 @@ def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     try:
-        policy = get_peft_model(model, settings)
+        with _old_names_allowed():
+            policy = get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"lora.target_modules={lora.target_modules!r}: {first_line(error)}") from error
     policy.peft_config["default"].base_model_name_or_path = base_name
     return policy
 
 
+def merge_adapter(model: PreTrainedModel, source: str) -> PreTrainedModel:
+    """Add a saved PEFT adapter to a model's own weights.
+
+    Args:
+        model: What the adapter was trained on; used up.
+        source: The adapter's folder or hub id.
+    """
+    from peft import PeftModel
+
+    with _old_names_allowed():
+        return PeftModel.from_pretrained(model, source).merge_and_unload()
+
+
 @contextmanager
 def adapters_off(policy: nn.Module) -> Iterator[None]:
     """Make a PEFT policy its own reference: adapters disabled, eval mode; undone also after an exception."""
     with evaluation_mode(policy), policy.disable_adapter():  # type: ignore[operator]
+        yield
+
+
+@contextmanager
+def _old_names_allowed() -> Iterator[None]:
+    """Silence what peft asks of transformers by a name that is on its way out; nothing a user could change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         yield

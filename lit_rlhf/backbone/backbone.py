@@ -1,13 +1,16 @@
 """The policy, its reference and its tokenizer, given by name and plain settings."""
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import Cache, PreTrainedModel
 
 from lit_rlhf.backbone.adapters import LoRA, adapters_off, add_lora
+from lit_rlhf.backbone.checkpoint import keep_frozen_out_of_checkpoints
 from lit_rlhf.backbone.loading import (
     find_eos_ids,
     load_config,
@@ -18,7 +21,9 @@ from lit_rlhf.backbone.loading import (
     zero_dropout,
 )
 from lit_rlhf.backbone.reference import Reference, evaluation_mode, frozen_copy
+from lit_rlhf.backbone.saving import save_policy
 from lit_rlhf.backbone.scoring import head_matches, score_rows
+from lit_rlhf.backbone.sharding import shard_backbone
 from lit_rlhf.backbone.weights import weight_hash
 from lit_rlhf.functional.logprobs import TokenScores
 from lit_rlhf_callbacks.errors import UserError
@@ -49,6 +54,8 @@ class Backbone(nn.Module):
     """What is trained: a Hugging Face model, or a PEFT model around one."""
     reference: PreTrainedModel | None
     """The frozen copy, if there is one."""
+    unsaved_names: frozenset[str]
+    """Keys of the ``state_dict`` that no checkpoint holds: the reference's, and with LoRA the frozen base's."""
     start_hash: str
     """Hash of the weights the run started from; see :func:`~lit_rlhf.backbone.weights.weight_hash`."""
 
@@ -68,8 +75,11 @@ class Backbone(nn.Module):
         self.lora = lora
         self.reference_kind = reference
         self.dropout = dropout
-        self.gradient_checkpointing = gradient_checkpointing
+        self.gradient_checkpointing = (
+            torch.cuda.is_available() if gradient_checkpointing is None else gradient_checkpointing
+        )
         self.sources = source_chain(model)
+        self.base_name = model if model.startswith("builtin:") else self.sources[-1]
         self.config = load_config(self.sources[0])
         self.tokenizer = load_tokenizer(self.sources)
         self.generation_config = load_generation_config(self.sources, self.config)
@@ -95,12 +105,29 @@ class Backbone(nn.Module):
         self.start_hash = weight_hash(start)
         if self.reference_kind == "copy":
             self.reference = frozen_copy(start)
-        self.policy = start if self.lora is None else add_lora(start, self.lora, self.name)
+        self.policy = start if self.lora is None else add_lora(start, self.lora, self.base_name)
         self.policy.train()
         self.scores_from_hidden = head_matches(self.hf_model)
         if not self.scores_from_hidden:
             rank_zero_warn(f"{self.name}: the lm head is not the last step to the logits; scoring holds all logits")
+        if self.gradient_checkpointing:
+            start.activation_checkpointing_enable({"use_reentrant": False})
+        keep_frozen_out_of_checkpoints(self)
         self.is_loaded = True
+
+    def shard(self, mesh: DeviceMesh) -> None:
+        """Shard policy and reference over ranks with FSDP2; does nothing the second time. Comes before the optimiser.
+
+        Args:
+            mesh: One dimension, or the mesh of Lightning's ``ModelParallelStrategy``.
+
+        Raises:
+            UserError: The mesh asks for tensor parallelism.
+        """
+        if self.is_sharded:
+            return
+        shard_backbone(self, mesh)
+        self.is_sharded = True
 
     @property
     def hf_model(self) -> PreTrainedModel:
@@ -189,3 +216,35 @@ class Backbone(nn.Module):
                 logits_to_keep=1,
             )
         return output.logits[:, -1].float()
+
+    def checkpoint_facts(self) -> dict[str, str]:
+        """Say which weights the run started from: its checkpoints hold this instead of the reference."""
+        return {"source": self.name, "start_hash": self.start_hash}
+
+    def check_checkpoint_facts(self, facts: dict[str, str]) -> None:
+        """Refuse to resume against other start weights than the run began with.
+
+        Args:
+            facts: What :meth:`checkpoint_facts` returned then.
+
+        Raises:
+            UserError: The weights at the source have another hash now.
+        """
+        if facts["start_hash"] != self.start_hash:
+            raise UserError(
+                f"model '{self.name}' is not what this run started from ('{facts['source']}', weight hash "
+                f"{facts['start_hash']}; now {self.start_hash}): give the original weights or start a new run"
+            )
+
+    def save_model(self, folder: str | Path, *, merge_adapter: bool = True) -> None:
+        """Write the policy as an ordinary Hugging Face folder, without changing it; every rank must call this.
+
+        Args:
+            folder: Made if it is not there.
+            merge_adapter: With LoRA, write full weights with the adapter merged in; False writes the adapter alone,
+                with the name of its base.
+
+        Raises:
+            UserError: The adapter alone is asked for, but its base is itself a merged adapter and nowhere on disk.
+        """
+        save_policy(self, Path(folder), merge_adapter=merge_adapter)

@@ -19,7 +19,8 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
-from lit_rlhf.backbone.resolve import has_file, resolve_model
+from lit_rlhf.backbone.adapters import merge_adapter
+from lit_rlhf.backbone.resolve import first_line, has_file, resolve_model
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -123,9 +124,7 @@ def load_start_policy(sources: Sequence[str]) -> PreTrainedModel:
             "they would be random, so give a complete folder"
         )
     for source in sources[1:]:
-        from peft import PeftModel
-
-        model = PeftModel.from_pretrained(model, source).merge_and_unload()
+        model = merge_adapter(model, source)
     return model
 
 
@@ -141,8 +140,3 @@ def zero_dropout(model: PreTrainedModel) -> None:
         for name, value in list(vars(holder).items()):
             if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop") or name == "layerdrop"):
                 setattr(holder, name, 0.0)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an exception's message, for an error that must fit in one."""
-    return str(error).strip().split("\n")[0]

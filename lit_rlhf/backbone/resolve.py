@@ -87,3 +87,8 @@ def has_file(source: str, file: str) -> bool:
     if Path(source).is_dir():
         return (Path(source) / file).is_file()
     return cached_file(source, file, _raise_exceptions_for_missing_entries=False) is not None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an exception's message, for an error that must fit in one."""
+    return str(error).strip().split("\n")[0]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from lit_rlhf.backbone.reference import evaluation_mode
 from lit_rlhf.functional.logprobs import TokenScores, scatter_scores, score_hidden, select_predictors, token_logps
 
 _HEAD_TOLERANCE = 1e-4
@@ -86,7 +87,7 @@ def _score_logits(logits: Tensor, targets: Tensor, temperature: float, entropy_g
 
 @torch.no_grad()
 def head_matches(model: PreTrainedModel) -> bool:
-    """Check on one row that hidden states times the lm head give the model's own log-probs.
+    """Check on one row, in eval mode, that hidden states times the lm head give the model's own log-probs.
 
     They do not where logits are changed after the head (soft-capping, a logit scale) or where the head is not one
     weight matrix (LoRA or a trained copy on the lm head, which numbers could not show: a new adapter is zero).
@@ -104,11 +105,12 @@ def head_matches(model: PreTrainedModel) -> bool:
     input_ids = (torch.arange(1, _PROBE_LENGTH + 1, device=device) * 7919 % vocab_size)[None]  # [1, T]
     attention_mask = torch.ones_like(input_ids)
     score_mask = torch.arange(_PROBE_LENGTH, device=device)[None] > 0
-    chunked = score_rows(model, input_ids, attention_mask, score_mask).logps
-    logits = model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=position_ids_from_mask(attention_mask),
-        use_cache=False,
-    ).logits
+    with evaluation_mode(model):
+        chunked = score_rows(model, input_ids, attention_mask, score_mask).logps
+        logits = model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids_from_mask(attention_mask),
+            use_cache=False,
+        ).logits
     return bool((chunked - token_logps(logits, input_ids)).abs().max() <= _HEAD_TOLERANCE)
