@@ -1,0 +1,36 @@
+"""Rewards for a right answer that is known beforehand."""
+
+from dataclasses import dataclass
+
+from lit_rlhf.rewards.text import Completion, completion_text, tagged_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactMatch:
+    """1 when the completion is the column ``answer``, character for character after stripping, else 0.
+
+    A row whose ``answer`` is None gets None: this function does not apply to it.
+
+    >>> ExactMatch()(completions=["42 ", "43"], answer=["42", "42"])
+    [1.0, 0.0]
+    >>> ExactMatch(tag="answer")(completions=["<think>42?</think><answer>41</answer>"], answer=["42"])
+    [0.0]
+    """
+
+    tag: str | None = None
+    """Compare only what stands in the last ``<tag>...</tag>``; a completion without it is wrong."""
+
+    def __call__(self, completions: list[Completion], answer: list[str | None]) -> list[float | None]:
+        """Score each completion.
+
+        Args:
+            completions: What the model wrote.
+            answer: The right answer of each row.
+
+        Returns:
+            1.0, 0.0 or None per row.
+        """
+        return [
+            None if right is None else float(tagged_text(completion_text(completion), self.tag) == str(right).strip())
+            for completion, right in zip(completions, answer, strict=True)
+        ]
