@@ -41,7 +41,7 @@ def git_state() -> dict[str, Any] | None:
 def hardware(trainer: Trainer) -> dict[str, Any]:
     """Return what the trainer computes on."""
     device = trainer.strategy.root_device
-    facts = {"device": str(device), "machine": platform.platform(), "num_cpus": os.cpu_count()}
+    facts: dict[str, Any] = {"device": str(device), "machine": platform.platform(), "num_cpus": os.cpu_count()}
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         facts |= {

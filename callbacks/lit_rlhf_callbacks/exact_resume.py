@@ -39,7 +39,7 @@ class ExactResume(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Keep the states until training starts: what happens until then must not use them up."""
-        self._restored = checkpoint.get(_KEY)
+        self._restored = checkpoint.get(_KEY) if trainer.training else None
         run_clock(trainer).load(checkpoint)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

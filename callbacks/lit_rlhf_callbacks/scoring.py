@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F  # noqa: N812  (the name every torch user reads)
 from torch import Tensor
 
@@ -20,6 +19,7 @@ def token_logps(logits: Tensor, input_ids: Tensor) -> Tensor:
         ``[B, T]`` in nats, fp32, aligned to the token scored; column 0, with nothing before it, is zero.
 
     Example:
+        >>> import torch
         >>> token_logps(torch.tensor([[[0.0, 0.0], [9.0, 9.0]]]), torch.tensor([[0, 1]]))
         tensor([[ 0.0000, -0.6931]])
     """
@@ -44,6 +44,7 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: KLEstimator, clamp:
         Same shape, nats per token, fp32.
 
     Example:
+        >>> import torch
         >>> kl_estimate(torch.tensor([-1.0]), torch.tensor([-2.0]), "k3")
         tensor([0.3679])
     """

@@ -1,4 +1,4 @@
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -15,7 +15,7 @@ def best_by_force(lengths: list[int], num_parts: int) -> int:
     best = None
     for cuts in combinations(range(1, len(ordered)), num_parts - 1):
         edges = [0, *cuts, len(ordered)]
-        worst = max((end - start) * ordered[start] for start, end in zip(edges, edges[1:], strict=False))
+        worst = max((end - start) * ordered[start] for start, end in pairwise(edges))
         best = worst if best is None else min(best, worst)
     assert best is not None
     return best
