@@ -40,9 +40,10 @@ def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
         The ``PeftModel``; its output equals the model's until the first update.
 
     Raises:
-        UserError: No layer goes by the names in ``lora.target_modules``.
+        UserError: No layer goes by the names in ``lora.target_modules``, or one is an embedding that is also the head.
     """
     from peft import LoraConfig, TaskType, get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
 
     settings = LoraConfig(
         task_type=TaskType.CAUSAL_LM,
@@ -57,6 +58,12 @@ def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
             policy = get_peft_model(model, settings)
     except ValueError as error:
         raise UserError(f"lora.target_modules={lora.target_modules!r}: {first_line(error)}") from error
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    if model.config.tie_word_embeddings and any(isinstance(end, BaseTunerLayer) for end in ends):
+        raise UserError(
+            f"lora.target_modules={lora.target_modules!r} adapts the embedding, which this model shares with its lm "
+            "head: merged, it would change both; leave it out"
+        )
     policy.peft_config["default"].base_model_name_or_path = base_name
     return policy
 

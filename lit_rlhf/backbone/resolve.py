@@ -64,13 +64,13 @@ def _resolve_folder(name: str, path: Path) -> ResolvedModel:
 def _resolve_hub_id(name: str) -> ResolvedModel:
     try:
         found = has_file(name, "config.json") or has_file(name, "adapter_config.json")
-    except OSError as error:
-        raise UserError(
-            f"model '{name}': no folder of that name, and the Hugging Face hub has no such model or cannot be reached; "
-            "check the name, download it first, or use builtin:tiny"
-        ) from error
+    except OSError:  # no such repository, or one that needs a login
+        found = False
     if not found:
-        raise UserError(f"model '{name}': the Hugging Face repository holds no config.json; give one of a model")
+        raise UserError(
+            f"model '{name}': no folder of that name here, and no such model on the Hugging Face hub (or no network); "
+            "check the name, download the model first, or use builtin:tiny"
+        )
     return ResolvedModel(name, "hub")
 
 
@@ -82,7 +82,7 @@ def has_file(source: str, file: str) -> bool:
         file: Name of the file at its top level.
 
     Raises:
-        OSError: A hub repository that doesn't exist or cannot be reached.
+        OSError: A hub repository that doesn't exist.
     """
     if Path(source).is_dir():
         return (Path(source) / file).is_file()

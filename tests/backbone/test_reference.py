@@ -80,9 +80,14 @@ def test_adapters_come_back_after_an_exception(make_folder, rows):
     shift_trained_weights(backbone)
     before = backbone.score_tokens(*rows).logps
     trainable = [name for name, weight in backbone.named_parameters() if weight.requires_grad]
-    with pytest.raises(KeyError), adapters_off(backbone.policy):
-        assert not torch.equal(backbone.score_tokens(*rows).logps, before)
-        raise KeyError
+
+    def fail_with_adapters_off():
+        with adapters_off(backbone.policy):
+            assert not torch.equal(backbone.score_tokens(*rows).logps, before)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_with_adapters_off()
     assert torch.equal(backbone.score_tokens(*rows).logps, before)
     assert all(module.training for module in backbone.policy.modules())
     assert trainable == [name for name, weight in backbone.named_parameters() if weight.requires_grad]
