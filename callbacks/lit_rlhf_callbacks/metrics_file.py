@@ -54,7 +54,7 @@ class MetricsFile:
             self._rewrite(row, drop_last=is_last)
         else:
             if not self.path.exists():
-                append_line(self.path, ",".join(self.names))
+                append_line(self.path, _line(self.names, self._header))
             append_line(self.path, _line(self.names, _cells(row)))
         self._last_step = int(row[STEP])
 
@@ -63,8 +63,12 @@ class MetricsFile:
         if drop_last:
             rows.pop()
         self.names = in_table_order({*self.names, *row})
-        lines = [",".join(self.names), *(_line(self.names, cells) for cells in [*rows, _cells(row)])]
+        lines = [_line(self.names, cells) for cells in [self._header, *rows, _cells(row)]]
         replace_text(self.path, "\n".join(lines) + "\n")
+
+    @property
+    def _header(self) -> dict[str, str]:
+        return {name: name for name in self.names}
 
     def _read_header(self) -> list[str]:
         if not self.path.exists():

@@ -55,7 +55,7 @@ class PolicyMonitor(Callback):
         self._update: dict[str, Any] = {}
         self._weights: WeightChange | None = None
         self._own_names: set[str] = set()
-        self._seen: set[str] = set()  # keys of tokens
+        self._has_tokens = False
         self._has_reported = False
         self._time = 0.0
 
@@ -85,7 +85,7 @@ class PolicyMonitor(Callback):
     ) -> None:
         """Add a micro-batch; after an update, reduce and publish."""
         tokens = outputs.get("tokens", {}) if isinstance(outputs, dict) else {}
-        self._seen |= set(tokens)
+        self._has_tokens |= bool(tokens)
         self._take_probe(trainer, pl_module, tokens)
         self._vectors.append(pack(*token_metrics(tokens), pl_module.device))
         if trainer.global_step > self._step:
@@ -121,12 +121,12 @@ class PolicyMonitor(Callback):
         self._vectors = []
         now = time.monotonic()
         seconds, self._time = now - self._time, now
-        clock = run_clock(trainer)
         metrics = unpack(window)
         if num_scored(window) > 0:
             metrics["tokens_per_second"] = num_scored(window) / seconds
         metrics |= {name: float(value) for name, value in self._update.items()}
-        return metrics | {"hours": clock.hours, "device_hours": clock.device_hours}
+        metrics["hours"], metrics["device_hours"] = run_clock(trainer).read()
+        return metrics
 
     def _publish(
         self, trainer: Trainer, pl_module: LightningModule, outputs: dict[str, Any], metrics: dict[str, float]
@@ -142,11 +142,14 @@ class PolicyMonitor(Callback):
             self._report_missing(metrics.keys() | theirs)
 
     def _report_missing(self, names: set[str]) -> None:
-        missing = [f"{name} (no {key} in tokens)" for name, key in _NEEDS.items() if name not in names]
+        unmeasured = {name: key for name, key in _NEEDS.items() if name not in names}
+        missing = [f"{name} (no {key} in tokens)" for name, key in unmeasured.items()]
+        if unmeasured and not self._has_tokens:
+            missing = [f"{', '.join(unmeasured)} (training_step returns no tokens)"]
         if self.probe is None and "kl" not in names:
             missing.append("drift/forward_kl (no score(tokens), and no Hugging Face model with batches of input_ids)")
         if missing:
-            rank_zero_info(f"PolicyMonitor could not be checked: {', '.join(missing)}; see callbacks/README.md.")
+            rank_zero_info(f"PolicyMonitor could not be checked: {'; '.join(missing)}. See callbacks/README.md.")
 
     def _take_probe(self, trainer: Trainer, pl_module: LightningModule, tokens: dict[str, Tensor]) -> None:
         """Keep rows of the first window with their log-probs, which were computed before its update."""

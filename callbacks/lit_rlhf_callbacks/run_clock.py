@@ -28,25 +28,18 @@ class RunClock:
 
     def stop(self) -> None:
         """Stop; the hours so far stay."""
-        self._hours, self._device_hours, self._started = self.hours, self.device_hours, None
+        self._hours, self._device_hours = self.read()
+        self._started = None
 
-    @property
-    def hours(self) -> float:
-        """Wall-clock hours."""
-        return self._hours + self._running
-
-    @property
-    def device_hours(self) -> float:
-        """Wall-clock hours times the number of ranks that spent them."""
-        return self._device_hours + self._running * self.world_size
-
-    @property
-    def _running(self) -> float:
-        return (monotonic() - self._started) / 3600 if self._started is not None else 0.0
+    def read(self) -> tuple[float, float]:
+        """Return wall-clock hours, and device hours: those times the number of ranks that spent them."""
+        running = (monotonic() - self._started) / 3600 if self._started is not None else 0.0
+        return self._hours + running, self._device_hours + running * self.world_size
 
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Put the hours into a checkpoint; every callback that shows hours does, so any of them can be left out."""
-        checkpoint[_KEY] = {"hours": self.hours, "device_hours": self.device_hours}
+        hours, device_hours = self.read()
+        checkpoint[_KEY] = {"hours": hours, "device_hours": device_hours}
 
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Go on from a checkpoint's hours, where it has them."""

@@ -44,9 +44,12 @@ def assign_run_dir(
 
 
 def run_dir(trainer: Trainer) -> Path:
-    """Return a trainer's run directory, named after its ``RunFiles`` callback if it is not decided yet."""
-    names = [callback.run_name for callback in trainer.callbacks if hasattr(callback, "run_name")]  # type: ignore[attr-defined]
-    return assign_run_dir(trainer, name=names[0] if names else None)
+    """Return a trainer's run directory, decided now if it is not yet.
+
+    Its name is the ``run_name`` of the first callback that has one, so it does not matter which callback asks first.
+    """
+    names = [getattr(callback, "run_name", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
+    return assign_run_dir(trainer, name=next(filter(None, names), None))
 
 
 def _existing(folder: str | os.PathLike[str]) -> Path:

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lit_rlhf_callbacks.logged_values import LoggedValues, as_floats
 from lit_rlhf_callbacks.metrics_file import STEP, MetricsFile, Row
 from lit_rlhf_callbacks.run_clock import run_clock
-from lit_rlhf_callbacks.run_dir import assign_run_dir
+from lit_rlhf_callbacks.run_dir import run_dir
 
 
 class RunFiles(Callback):
@@ -44,18 +44,17 @@ class RunFiles(Callback):
         """Decide the folder and send checkpoints there; ``ModelCheckpoint`` comes last, so it has not decided yet."""
         if stage != "fit":
             return
-        self.folder = assign_run_dir(trainer, name=self.run_name)
+        self.folder = run_dir(trainer)
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
                 callback.dirpath = str(self.folder / "checkpoints")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the row to go on with."""
-        clock = run_clock(trainer)
-        clock.start()
+        run_clock(trainer).start()
         step = trainer.global_step
         saved = self._row if self._row is not None and self._row[STEP] == step else {}
-        self._row = {STEP: step, "hours": clock.hours} | saved
+        self._row = _opened(trainer) | saved
         if trainer.is_global_zero:
             assert self.folder is not None
             self._file = MetricsFile(self.folder / "metrics.csv")
@@ -68,7 +67,7 @@ class RunFiles(Callback):
         previous = self._current_row()
         self._values.add_micro_batch(trainer, outputs)
         if trainer.global_step > previous[STEP]:
-            self._row = {STEP: trainer.global_step, "hours": run_clock(trainer).hours} | self._values.close_window()
+            self._row = _opened(trainer) | self._values.close_window()
             self._returned = self._values.returned
             self._write(previous)
 
@@ -121,8 +120,7 @@ class RunFiles(Callback):
         return self._row | as_floats(self._returned)
 
     def _add(self, trainer: Trainer, values: Row) -> None:
-        opened = self._row if self._row is not None else {STEP: trainer.global_step, "hours": 0.0}
-        self._row = opened | values
+        self._row = (self._row if self._row is not None else _opened(trainer)) | values
 
     def _write(self, row: Row) -> None:
         if self._file is None:
@@ -145,6 +143,11 @@ class RunFiles(Callback):
         if checkpoints:
             newest = max(checkpoints, key=lambda path: path.stat().st_mtime)
             print(f"To resume it: {_resume_command(self.folder, newest)}")
+
+
+def _opened(trainer: Trainer) -> Row:
+    hours, _ = run_clock(trainer).read()
+    return {STEP: trainer.global_step, "hours": hours}
 
 
 def _resume_command(folder: Path, checkpoint: Path) -> str:

@@ -112,12 +112,12 @@ class RunRecord(Callback):
         if not trainer.is_global_zero:
             return
         assert self.path is not None
-        clock = run_clock(trainer)
+        hours, device_hours = run_clock(trainer).read()
         record = self._record | {
             "status": status,
             "global_step": trainer.global_step,
-            "hours": clock.hours,
-            "device_hours": clock.device_hours,
+            "hours": hours,
+            "device_hours": device_hours,
             "final_metrics": as_floats(self._evaluated | self._returned) if status != "running" else None,
         }
         replace_text(self.path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")

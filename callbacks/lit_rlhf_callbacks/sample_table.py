@@ -15,8 +15,8 @@ def visible(text: str, max_characters: int) -> str:
     r"""Make text safe and readable in a table: control characters are escaped, the middle of long text is left out.
 
     Example:
-        >>> visible("one\ntwo\x1b[31m" + "x" * 100, 20)
-        'one⏎\ntwo\\x1b […] xxxxxxxxxx'
+        >>> visible("one\ntwo\x1b[31m" + "x" * 100, max_characters=20)
+        'one⏎\ntwo\\x1b[3 […] xxxxxxxxxx'
     """
     if len(text) > max_characters:
         half = max_characters // 2
