@@ -1,14 +1,15 @@
 """Generation with the policy itself: no second engine, no second copy of the weights."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
+from lit_rlhf.backbone import Backbone
+from lit_rlhf.backbone.reference import evaluation_mode
 from lit_rlhf.rollout.inverse_cdf import draw_tokens
 from lit_rlhf.rollout.kv_cache import RowCache
 from lit_rlhf.rollout.noise import uniforms
@@ -16,11 +17,11 @@ from lit_rlhf.rollout.protocol import Completion, NoiseKey, Prompt
 from lit_rlhf.rollout.sampling import Sampling
 from lit_rlhf_callbacks.errors import UserError
 
-if TYPE_CHECKING:
-    from lit_rlhf.backbone import Backbone
-
 # Dropping rows copies the others' keys and values once, and makes every later step cheaper.
 WORTH_DROPPING = 0.25
+
+# Layers whose past is keys and values; windows are cut by the model's own masks.
+LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,21 @@ class NativeSampler:
         backbone: The policy, its end tokens and its context length.
         compaction: Let ended completions leave the batch.
         max_rows: Completions decoded at a time; more are done in turns.
+
+    Raises:
+        UserError: The model has layers that keep something else than keys and values.
     """
 
-    def __init__(self, backbone: "Backbone", compaction: bool = True, max_rows: int = 512) -> None:
+    def __init__(self, backbone: Backbone, compaction: bool = True, max_rows: int = 512) -> None:
         self.backbone = backbone
         self.compaction = compaction
         self.max_rows = max_rows
+        other_layers = set(getattr(backbone.config.get_text_config(), "layer_types", None) or ()) - LAYER_TYPES
+        if other_layers:
+            raise UserError(
+                f"{backbone.name}: the native sampler keeps keys and values only, and this model has layers of type "
+                f"{', '.join(sorted(other_layers))}; choose a model with attention layers"
+            )
 
     def generate(self, prompts: list[Prompt], group_size: int, sampling: Sampling, key: NoiseKey) -> list[Completion]:
         """Draw ``group_size`` completions of every prompt.
@@ -67,7 +77,7 @@ class NativeSampler:
             ``len(prompts) * group_size`` completions, by prompt in the order given, then by sample.
 
         Raises:
-            UserError: A prompt is empty or leaves no room in the model's context.
+            UserError: A prompt is empty or leaves no room in the model's context, or the policy is broken.
         """
         rows = [
             _Row(prompt, sample, min(self._room(prompt), sampling.max_new_tokens))
@@ -78,12 +88,12 @@ class NativeSampler:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt.ids))
         turn_size = max(self.max_rows // group_size * group_size, 1) if group_size <= self.max_rows else self.max_rows
         completions: dict[int, Completion] = {}
-        with torch.no_grad(), _evaluation_mode(self.backbone):
+        with torch.no_grad(), evaluation_mode(self.backbone):
             for start in range(0, len(rows), turn_size):
                 turn = order[start : start + turn_size]
                 completions.update(zip(turn, self._complete([rows[i] for i in turn], sampling, key), strict=True))
             self._keep_other_ranks_company()
-        return [completions[i] for i in range(len(rows))]
+        return [_checked(completions[i]) for i in range(len(rows))]
 
     def _room(self, prompt: Prompt) -> int:
         """How many tokens fit after a prompt."""
@@ -220,13 +230,11 @@ def _collect(rows: Sequence[_Row], tokens: Tensor, logps: Tensor, limits: Tensor
     ]
 
 
-@contextmanager
-def _evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Run with eval flags (in train mode gradient checkpointing turns the cache off), then put each flag back."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
+def _checked(completion: Completion) -> Completion:
+    """Refuse what a policy made that has diverged."""
+    if not math.isfinite(sum(completion.logps)):
+        raise UserError(
+            f"prompt {completion.prompt_id}: the policy's logits are not finite; its weights are broken or the run has "
+            "diverged: go back to the last good checkpoint with a lower learning rate"
+        )
+    return completion
