@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lit_rlhf.rewards.text import Completion, completion_text, tagged_text
+from lit_rlhf.rewards.text import Completion, check_tags, completion_text, tagged_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,11 @@ class ExactMatch:
 
     tag: str | None = None
     """Compare only what stands in the last ``<tag>...</tag>``; a completion without it is wrong."""
+
+    def __post_init__(self) -> None:
+        """Refuse a tag that no completion could have."""
+        if self.tag is not None:
+            check_tags([self.tag], "exact_match")
 
     def __call__(self, completions: list[Completion], answer: list[str | None]) -> list[float | None]:
         """Score each completion.

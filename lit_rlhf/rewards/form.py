@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lit_rlhf.rewards.text import Completion, completion_text
+from lit_rlhf.rewards.text import Completion, check_tags, completion_text
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -25,9 +25,8 @@ class Format:
     """Tag names without brackets, in order."""
 
     def __post_init__(self) -> None:
-        """Refuse tags that could not be told apart."""
-        if not self.tags or len(set(self.tags)) < len(self.tags):
-            raise UserError(f"reward function 'format': tags must be different names, at least one, not {self.tags}")
+        """Refuse tags that no completion could have."""
+        check_tags(self.tags, "format")
 
     def __call__(self, completions: list[Completion]) -> list[float]:
         """Score each completion.

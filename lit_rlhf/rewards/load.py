@@ -1,7 +1,6 @@
 """Finding ``module.function`` in a file of the current folder or in anything installed."""
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +33,7 @@ def load_function(path: str) -> Callable[..., Any]:
     module = _import_module(path, module_name)
     if not hasattr(module, name):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        listing = f"; it has: {', '.join(sorted(known))}" if known and _is_local(module) else ""
+        listing = f"; it has: {', '.join(sorted(known))}" if known and _is_local(_file_of(module)) else ""
         raise UserError(
             f"reward function '{path}': there is no '{name}' in {_shown_file(module)}"
             f"{did_you_mean(name, known)}{listing}"
@@ -47,21 +46,21 @@ def load_function(path: str) -> Callable[..., Any]:
 
 def _import_module(path: str, module_name: str) -> ModuleType:
     importlib.invalidate_caches()  # the file may be younger than Python's listing of the folder
+    own_file = Path.cwd() / f"{module_name.replace('.', '/')}.py"
     try:
         module = importlib.import_module(module_name)
-    except SyntaxError as error:
-        place = describe_place(error.filename, error.lineno or 1) if error.filename else module_name
-        raise UserError(f"reward function '{path}': cannot read {place}: {describe_error(error)}") from error
     except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and _is_part_of(error.name, module_name):
-            raise UserError(
-                f"reward function '{path}': there is no file {module_name.replace('.', '/')}.py in {Path.cwd()} "
-                f"and no installed module '{error.name}'"
-            ) from error
-        place = _place_of_import_error(error, module_name)
-        raise UserError(f"reward function '{path}': importing it failed{place}: {describe_error(error)}") from error
-    own_file = Path.cwd() / f"{module_name.replace('.', '/')}.py"
-    if own_file.exists() and not own_file.samefile(getattr(module, "__file__", None) or sys.executable):
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            reason = (
+                f"there is no file {own_file.relative_to(Path.cwd())} in {Path.cwd()} and no installed '{error.name}'"
+            )
+        elif isinstance(error, SyntaxError) and error.filename:
+            reason = f"cannot read {describe_place(error.filename, error.lineno or 1)}: SyntaxError: {error.msg}"
+        else:
+            place = place_in_traceback(error.__traceback__, _is_local)
+            reason = f"importing '{module_name}' failed{place}: {describe_error(error)}"
+        raise UserError(f"reward function '{path}': {reason}") from error
+    if own_file.exists() and Path(_file_of(module)).resolve() != own_file.resolve():
         raise UserError(
             f"reward function '{path}': {own_file.name} in this folder is hidden by the module '{module_name}' "
             f"that is already loaded; give the file another name"
@@ -69,24 +68,15 @@ def _import_module(path: str, module_name: str) -> ModuleType:
     return module
 
 
-def _is_part_of(missing: str, module_name: str) -> bool:
-    """Whether the module that was not found is the one asked for (or a package it lies in), not one it imports."""
-    return module_name == missing or module_name.startswith(f"{missing}.")
+def _file_of(module: ModuleType) -> str:
+    return str(getattr(module, "__file__", None) or "")
 
 
-def _place_of_import_error(error: BaseException, module_name: str) -> str:
-    try:
-        spec = importlib.util.find_spec(module_name)
-    except (ImportError, AttributeError, ValueError):  # the package around it is what failed
-        spec = None
-    return place_in_traceback(error.__traceback__, spec.origin) if spec and spec.origin else ""
-
-
-def _is_local(module: ModuleType) -> bool:
-    return Path(getattr(module, "__file__", None) or sys.executable).is_relative_to(Path.cwd())
+def _is_local(file: str) -> bool:
+    """Whether a source file is the user's: in the current folder, but not in a virtual environment there."""
+    return Path(file).is_relative_to(Path.cwd()) and "site-packages" not in file
 
 
 def _shown_file(module: ModuleType) -> str:
-    if not _is_local(module):
-        return f"the module '{module.__name__}'"
-    return str(Path(str(module.__file__)).relative_to(Path.cwd()))
+    file = _file_of(module)
+    return str(Path(file).relative_to(Path.cwd())) if _is_local(file) else f"the module '{module.__name__}'"

@@ -4,7 +4,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from lit_rlhf.rewards.text import Completion, completion_text, tagged_text
+from lit_rlhf.rewards.text import Completion, check_tags, completion_text, tagged_text
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -21,10 +21,12 @@ class MathVerify:
     """Look only into the last ``<tag>...</tag>``; a completion without it is wrong."""
 
     def __post_init__(self) -> None:
-        """Refuse to start without the package, rather than at the first batch."""
+        """Refuse to start without the package, or with a tag that no completion could have."""
+        if self.tag is not None:
+            check_tags([self.tag], "math_verify")
         if importlib.util.find_spec("math_verify") is None:
             raise UserError(
-                "reward function 'math_verify' needs the package math-verify: pip install 'lit_rlhf[tasks]'"
+                "reward function 'math_verify' needs the package math-verify: pip install 'lit-rlhf[tasks]'"
             )
 
     def __call__(self, completions: list[Completion], answer: list[str | None]) -> list[float | None]:

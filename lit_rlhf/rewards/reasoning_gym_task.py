@@ -7,7 +7,7 @@ import importlib.util
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from lit_rlhf.rewards.text import Completion, completion_text, tagged_text
+from lit_rlhf.rewards.text import Completion, check_tags, completion_text, tagged_text
 from lit_rlhf.rewards.wording import describe_error, did_you_mean
 from lit_rlhf_callbacks.errors import UserError
 
@@ -82,7 +82,9 @@ class ReasoningGym:
     """Score only what stands in the last ``<tag>...</tag>``; a completion without it gets 0."""
 
     def __post_init__(self) -> None:
-        """Refuse to start without the package, rather than at the first batch."""
+        """Refuse to start without the package, or with a tag that no completion could have."""
+        if self.tag is not None:
+            check_tags([self.tag], "reasoning_gym")
         _require_reasoning_gym("reward function 'reasoning_gym'")
 
     def __call__(
@@ -147,7 +149,7 @@ def _create_dataset(dataset_name: str, where: str, **settings: Any) -> Any:
 
 def _require_reasoning_gym(where: str) -> None:
     if importlib.util.find_spec("reasoning_gym") is None:
-        raise UserError(f"{where} needs the package reasoning-gym: pip install 'lit_rlhf[tasks]'")
+        raise UserError(f"{where} needs the package reasoning-gym: pip install 'lit-rlhf[tasks]'")
 
 
 def _is_held_out(question: str) -> bool:

@@ -114,7 +114,7 @@ def call_reward(reward: Reward, batch: RewardBatch, timeout_s: float) -> list[An
     except CallTimeoutError as error:
         raise RewardCallError(str(error), "hung") from None
     except Exception as error:
-        place = place_in_traceback(error.__traceback__, reward.file)
+        place = place_in_traceback(error.__traceback__, lambda file: file == reward.file)
         raise RewardCallError(f"raised {describe_error(error)}{place}", "raised") from error
     values = _to_python(result)
     if not isinstance(values, Sequence) or isinstance(values, str):

@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 STDERR_FD = 2
 
+MIN_GRACE_S = 1.0
+"""Least time an interrupted call gets to end; with a limit of milliseconds a busy machine would need it."""
+
 
 class CallTimeoutError(Exception):
     """A watched call has overrun its limit; the message says how long that was and at which line the call stood.
@@ -41,6 +44,7 @@ class _Watch:
 
     def __init__(self, timeout_s: float, what: str, file: str) -> None:
         self.timeout_s = timeout_s
+        self.grace_s = max(timeout_s, MIN_GRACE_S)
         self.what = what
         self.file = file
         self.place = ""
@@ -61,7 +65,7 @@ class _Watch:
         self.place = self._find_place()
         _send(self.watched_id, ctypes.py_object(_Expired))
         self.sent.release()
-        if not self.ended.wait(self.timeout_s):
+        if not self.ended.wait(self.grace_s):
             self._end_process()
 
     def _find_place(self) -> str:
@@ -74,7 +78,8 @@ class _Watch:
 
     def _end_process(self) -> None:
         self.place = self._find_place()
-        line = f"{self.what} {self.message(2 * self.timeout_s)} and cannot be interrupted there; ending the process\n"
+        story = self.message(self.timeout_s + self.grace_s)
+        line = f"{self.what} {story} and cannot be interrupted there; ending the process\n"
         # Not print: the stuck thread may hold the lock of sys.stderr.
         os.write(STDERR_FD, line.encode(errors="replace"))
         sys.stdout.flush()
@@ -89,10 +94,11 @@ def call_with_timeout(call: Callable[[], T], timeout_s: float, *, what: str, fil
     """Call a function in this thread and stop it when it takes too long.
 
     After ``timeout_s`` an exception is raised inside the call. Where Python cannot raise one (inside a C function), it
-    arrives when the C function returns; after a second ``timeout_s`` without that, the process ends with status 1 and
-    the message on stderr. A C function that also keeps the interpreter lock (a regular expression that backtracks
-    for hours) stops the watchdog thread too; then `faulthandler`'s own timer, which needs no lock, ends the process
-    half a ``timeout_s`` later; its stack dump shows ``what`` as the name of a frame.
+    arrives when the C function returns; after a second ``timeout_s`` (at least 1 s) without that, the process ends
+    with status 1 and the message on stderr. A C function that also keeps the interpreter lock (a regular expression
+    that backtracks for hours) stops the watchdog thread too; then `faulthandler`'s own timer, which needs no lock,
+    ends the process half a ``timeout_s`` later; its stack dump shows ``what`` as the name of a frame. (There is one
+    such timer in a process; one that somebody else has set is lost.)
 
     Args:
         call: A function without arguments.
@@ -110,7 +116,7 @@ def call_with_timeout(call: Callable[[], T], timeout_s: float, *, what: str, fil
     2
     """
     watch = _Watch(timeout_s, what, file)
-    faulthandler.dump_traceback_later(2.5 * timeout_s, exit=True, file=STDERR_FD)
+    faulthandler.dump_traceback_later(timeout_s + 1.5 * watch.grace_s, exit=True, file=STDERR_FD)
     try:
         threading.Thread(target=watch.watch, name="reward-watchdog", daemon=True).start()
         try:

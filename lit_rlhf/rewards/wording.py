@@ -1,7 +1,7 @@
 """Short, one-line descriptions of errors, places and prompts for the messages of reward functions."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -58,19 +58,20 @@ def describe_place(file: str, line: int) -> str:
     return f"{shown}:{line}"
 
 
-def place_in_traceback(traceback: TracebackType | None, file: str) -> str:
-    """Find the innermost line of one file in a traceback.
+def place_in_traceback(traceback: TracebackType | None, is_users: Callable[[str], bool]) -> str:
+    """Find the innermost line of the user's own code in a traceback.
 
     Args:
         traceback: The traceback of an exception.
-        file: The source file whose lines mean something to the user.
+        is_users: Whether the lines of a source file mean something to the user.
 
     Returns:
-        `` at file:line``, or "" when the traceback does not pass through the file.
+        `` at file:line``, or "" when the traceback passes through no such file.
     """
     place = ""
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == file:
+        file = traceback.tb_frame.f_code.co_filename
+        if is_users(file):
             place = f" at {describe_place(file, traceback.tb_lineno)}"
         traceback = traceback.tb_next
     return place
