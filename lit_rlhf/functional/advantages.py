@@ -102,7 +102,7 @@ def maxrl_advantages(rewards: Tensor, group_ids: Tensor) -> Tensor:
 
     Dividing by the success rate instead of the standard deviation turns the expected-reward gradient into (an
     approximation of) the gradient of the log-likelihood of success, so hard prompts weigh more (Maximum Likelihood
-    Reinforcement Learning, 2026).
+    Reinforcement Learning, arXiv 2602.02710).
 
     Args:
         rewards: ``[N]``, not negative; the paper's are 0 or 1.

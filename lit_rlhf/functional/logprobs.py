@@ -150,9 +150,9 @@ def _score_chunk(
     hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, entropy_grad: bool
 ) -> TokenScores:
     logits = F.linear(hidden, weight, bias).float() / temperature  # [m, V]
-    log_normaliser = logits.logsumexp(-1)
-    logps = logits.gather(-1, targets[:, None]).squeeze(-1) - log_normaliser
+    log_probs = logits.log_softmax(-1)
+    logps = log_probs.gather(-1, targets[:, None]).squeeze(-1)
     # The entropy comes last: when it needs no gradient, the recomputation in backward stops before it.
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = log_normaliser - (logits.softmax(-1) * logits).sum(-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
     return TokenScores(logps, entropy)

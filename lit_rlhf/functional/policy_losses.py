@@ -55,7 +55,7 @@ def ppo_clip_loss(
     """PPO's clipped surrogate, -min(rho A, clip(rho, 1 - low, 1 + high) A), per token.
 
     Symmetric clipping is PPO (arXiv 1707.06347, eq. 7) and GRPO (2402.03300), ``clip_high > clip_low`` is DAPO's
-    clip-higher (2503.14476, eq. 10). ``clip_dual`` = c adds dual clip (1912.09729, eq. 5): where A < 0 the loss is at
+    clip-higher (2503.14476). ``clip_dual`` = c adds dual clip (1912.09729; TRL's ``delta``): where A < 0 the loss is at
     most c |A|, so one token that became much likelier cannot dominate the step.
 
     Args:
@@ -93,7 +93,7 @@ def gspo_loss(
     clip_low: float,
     clip_high: float,
 ) -> PolicyLoss:
-    """The clipped surrogate with one ratio per sequence (GSPO, arXiv 2507.18071, eqs. 5-7).
+    """The clipped surrogate with one ratio per sequence (GSPO, arXiv 2507.18071).
 
     The ratio is the exp of the mean log-ratio over the completion, the same at each of its tokens. It moves far less
     than a token's: useful clip ranges are some 3e-4, a PPO-sized 0.2 never acts.
@@ -128,7 +128,7 @@ def cispo_loss(
     clip_low: float | None,
     clip_high: float,
 ) -> PolicyLoss:
-    """Policy gradient weighted by a clipped, detached ratio, -sg(clip(rho)) A log pi (CISPO, arXiv 2506.13585, eq. 4).
+    """Policy gradient weighted by a clipped, detached ratio, -sg(clip(rho)) A log pi (CISPO, arXiv 2506.13585).
 
     Unlike PPO's clip no token ever loses its gradient; the cap only bounds its weight.
 
@@ -137,10 +137,11 @@ def cispo_loss(
         old_logps: ``[B, T]`` under the policy that sampled.
         advantages: ``[B, T]`` or ``[B, 1]``.
         clip_low: The weight's lower bound is 1 - clip_low; None for no bound (the paper's setting).
-        clip_high: The weight's upper bound is 1 + clip_high.
+        clip_high: The weight's upper bound is 1 + clip_high. (TRL's ``epsilon_high`` is the bound itself for CISPO:
+            its 5.0 is 4.0 here.)
 
     Returns:
-        The loss; ``low_clipped`` and ``high_clipped`` say where the weight was bounded.
+        The loss, and where the weight was bounded (counted as for PPO: low where A < 0, high where A > 0).
 
     Example:
         >>> logps = torch.tensor([[2.0]]).log()

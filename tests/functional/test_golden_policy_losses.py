@@ -80,7 +80,9 @@ def test_loss_and_gradient_equal_trl(batch, name):
     torch.testing.assert_close(batch["logps"].grad, torch.tensor(CASES[name]["gradient"]), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "clip_ratio/low_mean" in case.get("metrics", {})])
+@pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if "clip_ratio/low_mean" in case.get("metrics", {})]
+)
 def test_clip_masks_equal_trl_metrics(batch, name):
     settings, metrics = CASES[name]["settings"], CASES[name]["metrics"]
     loss = policy_loss(batch, settings)

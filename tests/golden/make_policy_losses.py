@@ -128,7 +128,9 @@ def record(trainer: GRPOTrainer, inputs: dict[str, torch.Tensor]) -> dict[str, A
     result = {"loss": loss.item(), "gradient": gradient.tolist()}
     if micro_batches == 1:  # the trainer's metrics of several micro-batches are means of means
         wanted = ("clip_ratio/low_mean", "clip_ratio/high_mean", "cispo_clip_ratio", "kl")
-        result["metrics"] = {name: trainer._metrics["train"][name][0] for name in wanted if trainer._metrics["train"][name]}
+        result["metrics"] = {
+            name: trainer._metrics["train"][name][0] for name in wanted if trainer._metrics["train"][name]
+        }
     return result
 
 
