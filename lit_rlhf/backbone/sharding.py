@@ -26,7 +26,10 @@ def shard_backbone(backbone: nn.Module, mesh: DeviceMesh) -> None:
     """
     if mesh.ndim > 1:
         if mesh["tensor_parallel"].size() > 1:
-            raise UserError("tensor parallelism is not supported: set tensor_parallel_size: 1 in trainer.strategy")
+            raise UserError(
+                f"trainer.strategy: tensor parallelism is not supported; set data_parallel_size: {mesh.size()} and "
+                "tensor_parallel_size: 1 (left at auto, Lightning takes every device of a node for tensor parallelism)"
+            )
         mesh = mesh["data_parallel"]
     for layer in decoder_layers(backbone):
         fully_shard(layer, mesh=mesh)
