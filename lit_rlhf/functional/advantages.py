@@ -92,7 +92,7 @@ def baseline_advantages(
     if scale == "group":
         return advantages / (std + eps)
     if scale == "batch":
-        _, variance, _ = _moments(rewards, torch.ones_like(rewards, dtype=torch.bool), reduce)
+        _, variance = _moments(rewards, torch.ones_like(rewards, dtype=torch.bool), reduce)
         return advantages / (variance.sqrt().float() + eps)
     return advantages
 
@@ -151,7 +151,7 @@ def whiten(
         >>> whiten(torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([True, True, True, False]))
         tensor([-1.,  0.,  1.,  0.])
     """
-    mean, variance, _ = _moments(values, mask, reduce)
+    mean, variance = _moments(values, mask, reduce)
     whitened = (values.double() - mean) * (variance + eps).rsqrt()
     if not shift_mean:
         whitened = whitened + mean
@@ -177,8 +177,8 @@ def returns_to_go(token_rewards: Tensor, mask: Tensor) -> Tensor:
     return counted.flip(-1).cumsum(-1).flip(-1).masked_fill(~mask, 0.0)
 
 
-def _moments(values: Tensor, mask: Tensor, reduce: Reduce | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, unbiased variance and count of the masked values over all ranks, as fp64 scalars.
+def _moments(values: Tensor, mask: Tensor, reduce: Reduce | None) -> tuple[Tensor, Tensor]:
+    """Mean and unbiased variance of the masked values over all ranks, as fp64 scalars.
 
     Two passes (mean first, then squared deviations): sum of squares minus square of the sum loses every digit when
     the mean is large against the spread.
@@ -188,7 +188,7 @@ def _moments(values: Tensor, mask: Tensor, reduce: Reduce | None) -> tuple[Tenso
     count, value_sum = total(torch.stack([mask.sum().double(), counted.sum()])).unbind()
     mean = value_sum / count.clamp(min=1)
     square_sum = total((counted - mean).square().masked_fill(~mask, 0.0).sum())
-    return mean, square_sum / (count - 1).clamp(min=1), count
+    return mean, square_sum / (count - 1).clamp(min=1)
 
 
 def _identity(value: Tensor) -> Tensor:

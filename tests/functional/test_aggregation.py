@@ -81,10 +81,10 @@ def test_nothing_to_train_on_is_zero_with_a_graph(how):
 
 
 def test_bf16_values_are_summed_in_fp32():
-    values = torch.ones(1, 1000, dtype=torch.bfloat16)  # bf16 cannot count beyond 256
-    mask = torch.ones(1, 1000, dtype=torch.bool)
-    loss = aggregate(values, mask, "seq_mean_token_sum", num_tokens=1000, num_sequences=1, max_tokens=1000)
-    assert loss.item() == 1000
+    values = torch.ones(1, 1001, dtype=torch.bfloat16)  # in bf16 the sum would be 1000
+    mask = torch.ones(1, 1001, dtype=torch.bool)
+    loss = aggregate(values, mask, "seq_mean_token_sum", num_tokens=1001, num_sequences=1, max_tokens=1001)
+    assert loss.item() == 1001
 
 
 def test_unknown_aggregation():

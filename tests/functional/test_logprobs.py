@@ -139,6 +139,16 @@ def test_chunks_keep_no_logits_for_backward(head, entropy_grad):
     assert largest_saved(2 * VOCABULARY) <= VOCABULARY * HIDDEN  # the weight itself, which exists anyway
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_chunks_work_where_no_gradient_is_kept(head, mode):
+    tensors, targets = head
+    with mode():
+        chunked = score_hidden(tensors["hidden"], tensors["weight"], targets, entropy_grad=True, max_logits=2)
+        whole = score_hidden(tensors["hidden"], tensors["weight"], targets)
+    torch.testing.assert_close(chunked, whole)
+    assert not chunked.entropy.requires_grad
+
+
 def test_no_tokens_to_score_still_reaches_the_head(head):
     """A rank without completion tokens must touch the same parameters as the others, or DDP waits for ever."""
     tensors, targets = head
