@@ -82,6 +82,10 @@ class Algorithm(LightningModule):
         """Return metrics whose value before the first update is known, for whoever checks them."""
         return {}
 
+    def score_temperature(self) -> float:
+        """Return what logits are divided by when tokens are scored: that of the distribution they came from."""
+        return 1.0
+
     # -- Lightning hooks ------------------------------------------------------------------------------------------
 
     def setup(self, stage: str) -> None:
@@ -192,7 +196,10 @@ class Algorithm(LightningModule):
         """Return the current policy's log-probs of a batch's tokens, ``[B, T]``, aligned to the token scored."""
         mask = tokens["completion_mask"]
         with torch.no_grad():
-            return self.backbone.score_tokens(tokens["input_ids"], tokens["attention_mask"], mask).logps
+            scores = self.backbone.score_tokens(
+                tokens["input_ids"], tokens["attention_mask"], mask, temperature=self.score_temperature()
+            )
+        return scores.logps
 
     def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:
         if self.reference != "auto":

@@ -5,7 +5,8 @@ The prompt loader repeats each phase's prompts once per slot, and the rollout ha
 Lightning project, and ``global_step`` counts optimiser updates.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from lit_rlhf.algorithms.evaluation import Evaluation
 from lit_rlhf.algorithms.forwards import dummy_share, join_shown, score_experience
 from lit_rlhf.algorithms.ranks import gather_over_ranks
 from lit_rlhf.algorithms.settings import as_settings
+from lit_rlhf.algorithms.showing import complete_prompts, reward_probes
 from lit_rlhf.algorithms.window import Slot, plan_slots
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.rewards import RewardFunction, RewardSet
@@ -103,6 +105,10 @@ class OnlineAlgorithm(Algorithm):
     def needs_old_logps(self) -> bool:
         """Tell whether log-probs from before the phase's first update must be kept."""
         return self.epochs_per_phase * self.windows_per_phase > 1
+
+    def score_temperature(self) -> float:
+        """Return the sampling temperature."""
+        return self.sampling.temperature
 
     def compute_advantages(self, experience: Experience) -> Tensor:
         """Return the advantages of an experience's tokens, ``[N, T]`` or ``[N, 1]``."""
@@ -257,3 +263,22 @@ class OnlineAlgorithm(Algorithm):
         return Scorer(
             sampler=self.sampler, rewards=self.reward_set, tokenizer=self.backbone.tokenizer, sampling=sampling
         )
+
+    # -- what a run shows of itself (callbacks/README.md) ---------------------------------------------------------
+
+    def generate(self, prompts: list[Row], sampling: dict[str, Any], event: int) -> list[dict[str, Any]]:
+        """Complete prompts for a panel, with noise of their own."""
+        return complete_prompts(self.backbone, self.sampler, self.reward_set, prompts, sampling)
+
+    def panel_prompts(self, num: int) -> list[Row]:
+        """Return held-out prompts for a panel."""
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        return list((data.eval_rows or data.train_rows)[:num])
+
+    def reward_probe(self) -> list[tuple[str, Callable[[], list[float | None]]]]:
+        """Return one call per reward function that scores a right answer, a wrong one and an empty one."""
+        return reward_probes(self.reward_set, self.trainer.datamodule.train_rows)  # type: ignore[attr-defined]
+
+    def run_facts(self) -> dict[str, Any]:
+        """Say what is being trained and how it is sampled."""
+        return {**super().run_facts(), "sampling": asdict(self.sampling), "eval_sampling": asdict(self.eval_sampling)}

@@ -199,7 +199,7 @@ class PolicyGradient(OnlineAlgorithm):
         )
 
     def _token_kl(self, experience: Experience) -> Tensor:
-        assert experience.old_logps is not None and experience.ref_logps is not None  # noqa: S101, PT018
+        assert experience.old_logps is not None and experience.ref_logps is not None  # noqa: PT018
         kl = kl_estimate(experience.old_logps, experience.ref_logps, self.kl_estimator)
         return kl.masked_fill(~experience.completion_mask, 0.0)
 

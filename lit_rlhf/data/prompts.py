@@ -64,7 +64,7 @@ class PromptData(LightningDataModule):
         keep = permutation(len(rows), "limit", self.seed)[: self.limit] if self.limit is not None else range(len(rows))
         self.train_rows = [rows[index] for index in sorted(keep)]
         if not self.train_rows:
-            raise UserError(f"data.prompts: '{self.prompts}' holds no prompt to train on; check the file and data.limit")
+            raise UserError(f"data.prompts: '{self.prompts}' has no prompt to train on; check it and data.limit")
 
     def train_dataloader(self) -> PhaseLoader:
         """Return the prompts, each phase's repeated once per micro-batch."""
@@ -90,6 +90,17 @@ class PromptData(LightningDataModule):
         order = permutation(len(self.train_rows), "refill", self.seed, phase, attempt)
         fresh = (self.train_rows[index] for index in order if self.train_rows[index]["prompt_id"] not in exclude)
         return [row for row, _ in zip(fresh, range(num), strict=False)]
+
+    def data_facts(self) -> dict[str, Any]:
+        """Say which slice of the data a run used, for its record."""
+        return {
+            "prompts": self.prompts,
+            "options": self.options,
+            "num_train": len(self.train_rows),
+            "num_eval": len(self.eval_rows),
+            "limit": self.limit,
+            "seed": self.seed,
+        }
 
     def _place(self) -> tuple[int, int]:
         kwargs = self.trainer.distributed_sampler_kwargs if self.trainer is not None else None

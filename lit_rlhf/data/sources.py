@@ -52,7 +52,7 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", errors="strict") as file:
         number = 0
         try:
-            for number, line in enumerate(file, start=1):  # noqa: B007 - the number is for the error below
+            for number, line in enumerate(file, start=1):
                 if line.strip():
                     row = json.loads(line)
                     if not isinstance(row, dict):
