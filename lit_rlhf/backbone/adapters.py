@@ -11,6 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from lit_rlhf.backbone.reference import evaluation_mode
 from lit_rlhf.backbone.resolve import first_line
+from lit_rlhf.backbone.weights import hash_tensors
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -68,17 +69,22 @@ def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
     return policy
 
 
-def merge_adapter(model: PreTrainedModel, source: str) -> PreTrainedModel:
+def merge_adapter(model: PreTrainedModel, source: str) -> tuple[PreTrainedModel, str]:
     """Add a saved PEFT adapter to a model's own weights.
 
     Args:
         model: What the adapter was trained on; used up.
         source: The adapter's folder or hub id.
+
+    Returns:
+        The merged model, and the hash of the adapter's weights.
     """
-    from peft import PeftModel
+    from peft import PeftModel, get_peft_model_state_dict
 
     with _old_names_allowed():
-        return PeftModel.from_pretrained(model, source).merge_and_unload()
+        policy = PeftModel.from_pretrained(model, source)
+    adapter_hash = hash_tensors(get_peft_model_state_dict(policy, save_embedding_layers=False))
+    return policy.merge_and_unload(), adapter_hash
 
 
 @contextmanager

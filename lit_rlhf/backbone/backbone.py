@@ -24,7 +24,6 @@ from lit_rlhf.backbone.reference import Reference, evaluation_mode, frozen_copy
 from lit_rlhf.backbone.saving import save_policy
 from lit_rlhf.backbone.scoring import head_matches, score_rows
 from lit_rlhf.backbone.sharding import shard_backbone
-from lit_rlhf.backbone.weights import weight_hash
 from lit_rlhf.functional.logprobs import TokenScores
 from lit_rlhf_callbacks.errors import UserError
 
@@ -99,10 +98,9 @@ class Backbone(nn.Module):
         """
         if self.is_loaded:
             return
-        start = load_start_policy(self.sources)
+        start, self.start_hash = load_start_policy(self.sources)
         if not self.dropout:
             zero_dropout(start)
-        self.start_hash = weight_hash(start)
         if self.reference_kind == "copy":
             self.reference = frozen_copy(start)
         self.policy = start if self.lora is None else add_lora(start, self.lora, self.base_name)

@@ -21,6 +21,7 @@ from transformers.utils import cached_file
 
 from lit_rlhf.backbone.adapters import merge_adapter
 from lit_rlhf.backbone.resolve import first_line, has_file, resolve_model
+from lit_rlhf.backbone.weights import chain_hash, weight_hash
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -51,7 +52,7 @@ def load_config(source: str) -> PreTrainedConfig:
     """Load a model's configuration and check that it is a causal language model's.
 
     Raises:
-        UserError: It is not, or this transformers version doesn't know the architecture.
+        UserError: It is not, or its weights are quantised, or this transformers version doesn't know the architecture.
     """
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -59,6 +60,8 @@ def load_config(source: str) -> PreTrainedConfig:
         raise UserError(f"model '{source}': config.json cannot be used ({first_line(error)})") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UserError(f"model '{source}' is a {config.model_type} model, not a causal language model: give another")
+    if getattr(config, "quantization_config", None) is not None:
+        raise UserError(f"model '{source}' is quantised, and quantised weights cannot be trained: give the original")
     return config
 
 
@@ -96,13 +99,16 @@ def find_eos_ids(tokenizer: PreTrainedTokenizerBase, generation_config: Generati
     return eos_ids
 
 
-def load_start_policy(sources: Sequence[str]) -> PreTrainedModel:
+def load_start_policy(sources: Sequence[str]) -> tuple[PreTrainedModel, str]:
     """Load full weights in fp32 and merge each adapter of the chain into them.
 
     Attention is left to transformers, which takes ``sdpa`` wherever the architecture supports it.
 
     Args:
         sources: From :func:`source_chain`.
+
+    Returns:
+        The model, and the hash of the weights it was made from.
 
     Raises:
         UserError: No safetensors file, or one that does not hold all of the model's weights.
@@ -123,9 +129,11 @@ def load_start_policy(sources: Sequence[str]) -> PreTrainedModel:
             f"model '{sources[0]}' lacks {len(missing)} weights of its architecture (first: {missing[0]}); "
             "they would be random, so give a complete folder"
         )
+    hashes = [weight_hash(model)]
     for source in sources[1:]:
-        model = merge_adapter(model, source)
-    return model
+        model, adapter_hash = merge_adapter(model, source)
+        hashes.append(adapter_hash)
+    return model, chain_hash(hashes)
 
 
 def zero_dropout(model: PreTrainedModel) -> None:

@@ -1,6 +1,7 @@
 """Which weights these are: a fast content hash, the same on every device."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def weight_hash(module: nn.Module) -> str:
     """Hash the names, shapes, types and values of a module's weights (everything in its ``state_dict``).
 
-    Values enter as two integer sums over the raw bits, one plain and one weighted by position, so that the hash runs
-    at memory speed wherever the weights lie and is the same on every device. Any single changed element and any
-    two swapped elements change it. On sharded weights every rank must call it.
+    On sharded weights every rank must call it.
 
     Args:
         module: Any module.
@@ -30,12 +29,27 @@ def weight_hash(module: nn.Module) -> str:
         >>> weight_hash(layer)
         'b4c3e050c0445bc7'
     """
+    return hash_tensors(module.state_dict())
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Hash named tensors; see :func:`weight_hash`.
+
+    Values enter as two integer sums over the raw bits, one plain and one weighted by position, so that the hash runs
+    at memory speed wherever the weights lie and is the same on every device. Any single changed element and any
+    two swapped elements change it.
+    """
     digest = hashlib.sha256()
-    for name, tensor in module.state_dict().items():
+    for name, tensor in tensors.items():
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         plain, weighted = _bit_sums(whole)
         digest.update(f"{name} {tuple(whole.shape)} {whole.dtype} {plain} {weighted}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def chain_hash(hashes: Sequence[str]) -> str:
+    """Hash of a model made by merging adapters: of what went in, since a merge rounds differently on each device."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
 
 
 def _bit_sums(tensor: Tensor) -> tuple[int, int]:

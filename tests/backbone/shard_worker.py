@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers import DynamicCache
 
 from lit_rlhf.backbone import Backbone, LoRA, weight_hash
+from lit_rlhf.functional.logprobs import score_hidden
 
 
 def full(tensor: Tensor) -> Tensor:
@@ -18,6 +19,8 @@ def full(tensor: Tensor) -> Tensor:
 
 def observe(case: dict, mine: list[Tensor], mesh: DeviceMesh) -> dict:
     """Train one backbone for two steps on this rank's rows."""
+    # A real vocabulary would be scored in several chunks, each recomputed in backward from sharded head weights.
+    score_hidden.__kwdefaults__["max_logits"] = case["max_logits"]
     torch.manual_seed(0)
     lora = LoRA(**case["lora"]) if case["lora"] else None
     backbone = Backbone(

@@ -135,3 +135,19 @@ def test_start_hash_is_of_the_weights_before_lora_and_training(make_folder, rows
         backbone.load()
     assert full.start_hash == adapted.start_hash != other.start_hash
     assert full.checkpoint_facts() == {"source": folder, "start_hash": full.start_hash}
+
+
+def test_start_hash_of_a_merged_adapter_is_of_what_went_in(make_folder, tmp_path):
+    hashes = []
+    for base_seed, adapter_seed in ((0, 0), (0, 1), (1, 0), (0, 0)):
+        torch.manual_seed(adapter_seed)
+        adapted = Backbone(make_folder(seed=base_seed), lora=LoRA(r=2))
+        torch.manual_seed(adapter_seed)
+        adapted.load()
+        folder = tmp_path / f"adapter{len(hashes)}"
+        adapted.save_model(folder, merge_adapter=False)
+        merged = Backbone(str(folder))
+        merged.load()
+        hashes.append(merged.start_hash)
+    assert hashes[0] == hashes[3]
+    assert len(set(hashes)) == 3

@@ -89,6 +89,23 @@ def test_a_model_of_another_kind_is_refused(make_folder):
     assert "config.json cannot be used" in refusal(folder)
 
 
+def test_quantised_weights_are_refused(make_folder):
+    folder = make_folder()
+    edit_json(Path(folder, "config.json"), quantization_config={"quant_method": "gptq", "bits": 4})
+    assert "quantised weights cannot be trained" in refusal(folder)
+
+
+def test_the_embedded_model_loads_and_stops(make_rows):
+    backbone = Backbone("builtin:tiny")
+    backbone.load()
+    ids = backbone.tokenizer.apply_chat_template(
+        [{"role": "user", "content": "reverse abc"}, {"role": "assistant", "content": "cba"}], return_dict=False
+    )
+    assert ids[-1] in backbone.eos_ids
+    logps = backbone.score_tokens(*make_rows([ids], num_prompt=len(ids) - 1)).logps
+    assert -20 < logps.sum() < 0
+
+
 def test_a_model_without_tokenizer_or_eos_is_refused(make_folder):
     folder = make_folder(eos_token_id=None)
     edit_json(Path(folder, "tokenizer_config.json"), eos_token=None)

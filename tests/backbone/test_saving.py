@@ -57,6 +57,18 @@ def test_an_adapter_alone_finds_its_base_again(make_folder, rows, tmp_path, arch
     torch.testing.assert_close(reloaded.score_tokens(*rows).logps, logps, atol=1e-5, rtol=0)
 
 
+def test_weights_read_as_bf16_are_saved_in_the_type_they_were_trained_in(make_folder, rows, tmp_path):
+    for lora in (None, LoRA(r=2)):
+        backbone = trained(make_folder(dtype="bfloat16"), lora=lora)
+        backbone.save_model(tmp_path / "saved")
+        assert AutoModelForCausalLM.from_pretrained(tmp_path / "saved").dtype == torch.float32
+        reloaded = Backbone(str(tmp_path / "saved"))
+        reloaded.load()
+        logps = backbone.score_tokens(*rows).logps
+        torch.testing.assert_close(reloaded.score_tokens(*rows).logps, logps, atol=1e-4, rtol=0)
+
+
+@pytest.mark.slow
 def test_a_fresh_process_with_transformers_alone_scores_the_same(make_folder, rows, tmp_path):
     backbone = trained(make_folder(scale=3.0), lora=LoRA(r=2))
     backbone.save_model(tmp_path / "saved")

@@ -18,6 +18,7 @@ def loaded(folder: str, **settings) -> Backbone:
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2", "cohere"])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.filterwarnings("ignore:.*scoring holds all logits")
 def test_scores_are_log_softmax_of_the_models_own_logits(make_folder, rows, architecture, temperature):
     folder = make_folder(architecture)
     scores = loaded(folder).score_tokens(*rows, temperature=temperature)
@@ -108,6 +109,29 @@ def test_scores_are_fp32_under_autocast(make_folder, rows):
     exact = backbone.score_tokens(*rows).logps
     assert (scores.logps - exact).abs().max() < 0.5
     assert not torch.equal(scores.logps, exact)  # autocast really was on
+
+
+def test_scores_are_fp32_with_bf16_weights_and_default_type(make_folder, rows):
+    backbone = loaded(make_folder())
+    exact = backbone.score_tokens(*rows).logps
+    backbone.to(torch.bfloat16)
+    torch.set_default_dtype(torch.bfloat16)  # what Lightning's bf16-true does inside a step
+    try:
+        scores = backbone.score_tokens(*rows)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert scores.logps.dtype == scores.entropy.dtype == torch.float32
+    assert 0 < (scores.logps - exact).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("from_hidden", [True, False])
+def test_nothing_to_score_is_zero_and_keeps_the_graph(make_folder, rows, from_hidden):
+    backbone = loaded(make_folder())
+    backbone.scores_from_hidden = from_hidden
+    scores = backbone.score_tokens(rows.input_ids, rows.attention_mask, torch.zeros_like(rows.score_mask))
+    assert (scores.logps == 0).all()
+    scores.logps.sum().backward()
+    assert all((weight.grad == 0).all() for weight in backbone.policy.parameters())
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2"])

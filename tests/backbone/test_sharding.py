@@ -13,9 +13,15 @@ from lit_rlhf.backbone import Backbone, LoRA, weight_hash
 
 HERE = Path(__file__).parent
 CASES = [
-    {"architecture": "llama", "reference": "copy", "lora": None, "recompute": True},
-    {"architecture": "gpt2", "reference": "copy", "lora": None, "recompute": False},  # tied embedding and head
-    {"architecture": "llama", "reference": "adapter_off", "lora": {"r": 2}, "recompute": False},
+    {"architecture": "llama", "reference": "copy", "lora": None, "recompute": True, "max_logits": 256},
+    {
+        "architecture": "gpt2",
+        "reference": "copy",
+        "lora": None,
+        "recompute": False,
+        "max_logits": 2**24,
+    },  # tied embedding and head
+    {"architecture": "llama", "reference": "adapter_off", "lora": {"r": 2}, "recompute": False, "max_logits": 2**24},
 ]
 
 
