@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from lit_rlhf.algorithms.base import Algorithm
-from lit_rlhf.algorithms.checks import check_online_settings, check_prompt_lengths
+from lit_rlhf.algorithms.checks import check_online_settings, check_prompt_lengths, describe_batches
 from lit_rlhf.algorithms.collection import Collector
 from lit_rlhf.algorithms.evaluation import Evaluation
 from lit_rlhf.algorithms.forwards import dummy_share, join_shown, score_experience
@@ -148,6 +149,7 @@ class OnlineAlgorithm(Algorithm):
         check_prompt_lengths(self.backbone.tokenizer, rows, self.backbone.context_length, self.model)
         if stage == "fit":
             check_online_settings(self, data.prompts_per_phase)
+            rank_zero_info(describe_batches(self, data.prompts_per_phase))
             data.num_slots = self.num_slots
 
     def training_step(self, rows: list[Row], batch_idx: int) -> dict[str, Any]:

@@ -11,11 +11,6 @@ Message = dict[str, str]
 PromptLike = str | Sequence[Message]
 
 
-def is_conversation(prompt: Any) -> bool:
-    """Tell whether a prompt is a list of messages, TRL's conversational form, rather than raw text."""
-    return not isinstance(prompt, str)
-
-
 def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where: str) -> list[int]:
     """Turn one prompt into token ids, ready for the first token of the completion.
 
@@ -32,7 +27,7 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where:
     Raises:
         UserError: If the prompt is empty, or is a conversation and the tokenizer has no chat template.
     """
-    if not is_conversation(prompt):
+    if isinstance(prompt, str):
         ids = list(tokenizer(prompt)["input_ids"])
     elif tokenizer.chat_template is None:
         raise UserError(
@@ -40,8 +35,9 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where:
             "template; write the prompt as plain text or use a model with a template"
         )
     else:
-        rendered = tokenizer.apply_chat_template(
-            list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+        # return_dict must be said: what comes back without it changed between versions
+        rendered: Any = tokenizer.apply_chat_template(
+            [dict(message) for message in prompt], add_generation_prompt=True, tokenize=True, return_dict=True
         )
         ids = list(rendered["input_ids"])
     if not ids:
@@ -57,4 +53,4 @@ def as_completion(prompt: PromptLike, text: str) -> str | list[Message]:
     >>> as_completion([{"role": "user", "content": "1 + 1 ="}], "2")
     [{'role': 'assistant', 'content': '2'}]
     """
-    return [{"role": "assistant", "content": text}] if is_conversation(prompt) else text
+    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
