@@ -32,6 +32,7 @@ def train(config: str, seed: int, out: Path) -> float:
         return 0.0
     start = perf_counter()
     flags = ["--seed_everything", str(seed), "--name", folder.name, "--trainer.default_root_dir", str(out)]
+    flags.append("--trainer.enable_progress_bar=false")
     with (out / f"{folder.name}.log").open("w") as log:
         subprocess.run(
             [
