@@ -1,13 +1,13 @@
 """What a user types becomes what LightningCLI reads: shipped configs by name, and ``--resume``."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import yaml
 
+from lit_rlhf.cli.spelling import meant
 from lit_rlhf_callbacks.errors import UserError
 
 CONFIG_FLAGS = ("--config", "-c")
@@ -63,7 +63,8 @@ def find_config(name: str) -> Path:
         path = SHIPPED / f"{short}.yaml"
         if not path.is_file():
             names = shipped_configs()
-            raise UserError(f"--config {name}: no such file, and no such shipped config; {_did_you_mean(short, names)}")
+            hint = meant(short, names) or f"there are: {', '.join(names)}"
+            raise UserError(f"--config {name}: no such file, and no such shipped config; {hint}")
     try:
         yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -108,8 +109,3 @@ def _resumed(args: list[str], folder: Path) -> list[str]:
     if not any(flag.partition("=")[0] == "--ckpt_path" for flag in flags):
         flags = [*flags, "--ckpt_path", str(last_checkpoint(folder))]
     return [command, "--config", str(config), *flags]
-
-
-def _did_you_mean(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonargparse import set_parsing_settings
 from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 
 import lit_rlhf.algorithms
@@ -16,6 +17,7 @@ import lit_rlhf_callbacks
 from lit_rlhf.algorithms import Algorithm
 from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.cli.arguments import read_arguments
+from lit_rlhf.cli.progress import UpdateProgressBar
 from lit_rlhf.cli.quiet import quiet
 from lit_rlhf.cli.readable import known_keys, readable
 from lit_rlhf.cli.saved_config import SaveRunConfig
@@ -97,6 +99,22 @@ class LitRLHFCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Do nothing: Lightning would put the checkpoint's hyper-parameters over the config, without a word."""
 
+    def instantiate_classes(self) -> None:
+        """Make data, model and trainer; an error of ours loses the parser's account of what else it tried.
+
+        Raises:
+            UserError: A setting has a value that its class refuses.
+        """
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            cause: BaseException | None = error
+            while cause is not None:
+                if isinstance(cause, UserError):
+                    raise cause from None
+                cause = cause.__cause__ or cause.__context__
+            raise
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make the trainer, and give the run its name, its note and, on a resume, its old directory."""
         trainer = super().instantiate_trainer(**kwargs)
@@ -109,7 +127,17 @@ class LitRLHFCLI(LightningCLI):
         return trainer
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
-        return super()._instantiate_trainer(config, [*callbacks, ConfiguredOptimizer()])
+        own = [*callbacks, ConfiguredOptimizer()]
+        configured = config.get("callbacks") or []
+        if config.get("enable_progress_bar") is not False and not _has_progress_bar(configured):
+            own.append(UpdateProgressBar())
+        return super()._instantiate_trainer(config, own)
+
+
+def _has_progress_bar(callbacks: list[Callback] | Callback) -> bool:
+    return any(
+        isinstance(callback, ProgressBar) for callback in (callbacks if isinstance(callbacks, list) else [callbacks])
+    )
 
 
 def main(args: Sequence[str] | None = None) -> LitRLHFCLI:

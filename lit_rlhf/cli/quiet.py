@@ -5,6 +5,9 @@ Each filter names one message; nothing is silenced by level.
 
 import logging
 import warnings
+from pathlib import Path
+
+from transformers.utils import logging as transformers_logging
 
 _WARNINGS = [
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning 2.6 under torch 2.13
@@ -13,6 +16,10 @@ _WARNINGS = [
     r"Checkpoint directory .* exists and is not empty",  # so it is on every resume
 ]
 _TIPS = ("litlogger", "litmodels", "TPU available")
+
+
+OURS = ("lit_rlhf", "lit_rlhf_callbacks")
+_format_others = warnings.formatwarning
 
 
 class _NoTips(logging.Filter):
@@ -30,3 +37,14 @@ def quiet() -> None:
     # jsonargparse announces the end of calls that Lightning 2.6 makes; our dependencies stay below that version
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"lightning\.pytorch\.cli")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_NO_TIPS)
+    transformers_logging.disable_progress_bar()  # one bar per load and save, for seconds of work
+    warnings.formatwarning = _format_warning
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Print our own warnings as the sentence they are; which line of the package wrote it helps nobody."""
+    if any(folder in OURS for folder in Path(filename).parts):
+        return f"warning: {message}\n"
+    return _format_others(message, category, filename, lineno, line)

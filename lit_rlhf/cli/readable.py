@@ -8,9 +8,8 @@ import inspect
 import re
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from lightning.pytorch import Callback, LightningDataModule
 from lightning.pytorch.loggers import Logger
@@ -19,6 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lit_rlhf.algorithms import Algorithm
+from lit_rlhf.cli.spelling import meant
 
 # What a setting of this name must be a class of, to look for the name that was meant.
 BASES: dict[str, type] = {
@@ -31,18 +31,43 @@ BASES: dict[str, type] = {
     "lr_scheduler": LRScheduler,
 }
 
-_KEY = re.compile(r"(?:Parser key|Problem with given class_path) ['\"](?P<name>[^'\"]+)['\"]:")
-_UNKNOWN = [
-    re.compile(r"Option '(?P<option>[^']+)' is not accepted"),
-    re.compile(r"Group '(?P<group>[^']+)' does not accept option '(?P<option>[^']+)'"),
-    re.compile(r"Subcommand '[^']+' does not accept option '(?P<option>[^']+)'"),
-    re.compile(r"[Uu]nrecognized arguments: --(?P<option>[^\s=]+)"),
-]
-_CLASS = re.compile(r"Expected a dot import path string: (?P<value>\S+)")
-_VALUE = re.compile(r"Expected an? (?P<type>.+?)\. Got value: (?P<value>.*)")
+_KEY = re.compile(r"Parser key ['\"](?P<name>[^'\"]+)['\"]:")
+_OWNER = re.compile(r"Problem with given class_path ['\"](?P<name>[^'\"]*)['\"]:")
+_FACTORY = re.compile(r"Type typing\.Callable.* expects a function or a callable class: ")
+_GIVEN = re.compile(r"Given value: (?:NestedArg\(key='[^']+', val='(?P<nested>[^']*)'\)|(?P<value>.*))")
 _REQUIRED = re.compile(r"the following arguments are required: (?P<names>.+)")
-_GIVEN_CLASS = re.compile(r"class_path='(?P<name>[^']+)'")
-_NO_NEWS = ("Expected a <class 'NoneType'>", "Not a valid subclass of", "Expected a path but")
+# What a line may say, most telling first.
+_UNKNOWN = re.compile(
+    r"Option '(?P<option>[^']+)' is not accepted"
+    r"|Group '(?P<group>[^']+)' does not accept option '(?P<nested>[^']+)'"
+    r"|Subcommand '[^']+' does not accept option '(?P<key>[^']+)'"
+    r"|[Uu]nrecognized arguments: --(?P<flag>[^\s=]+)"
+)
+_CLASS = re.compile(r"Expected a dot import path string: (?P<value>\S+)")
+_VALUE = re.compile(
+    r"Expected an? (?!dot import|path but|<class 'NoneType'>)(?P<type>.+?)(?:\. Got value: (?P<value>.*))?$"
+)
+_NEWS = re.compile(
+    r"(?!Expected a|Not a valid subclass|Subtypes:|Errors:|Does not validate|Given value|Parser key|Problem with)\S"
+)
+Line = tuple[int, str]
+
+
+class Problem(NamedTuple):
+    """The innermost line of a message, and what it is about."""
+
+    match: re.Match[str]
+    keys: list[str]
+    """Leads to the setting: ``["model", "init_args", "sampling"]``."""
+    owner: str | None
+    """The class whose settings are meant."""
+    below: list[str]
+    """The lines from this one on, as far as they belong to the same setting."""
+
+    @property
+    def key(self) -> str:
+        """The setting's name with its way there."""
+        return ".".join(self.keys)
 
 
 def readable(message: str, known_keys: Iterable[str]) -> str:
@@ -59,77 +84,109 @@ def readable(message: str, known_keys: Iterable[str]) -> str:
         >>> readable("Subcommand 'fit' does not accept option 'trainer.max_stepz'", ["trainer.max_steps"])
         'trainer.max_stepz: no such setting; did you mean trainer.max_steps?'
     """
-    keys, owner = _path(message)
-    if match := _REQUIRED.search(message):
-        names = ", ".join(name.partition(".")[2] or name for name in match["names"].split(", "))
-        return f"{names}: must be given, in a --config (such as --config grpo) or as --{names.split(', ')[0]}"
-    for pattern in _UNKNOWN:
-        if match := pattern.search(message):
-            return _unknown_setting(match, keys, owner, message, known_keys)
-    if match := _CLASS.search(message):
-        base = BASES.get(keys[-1] if keys else "")
-        return f"{'.'.join(keys)}: no class {match['value']}{_meant(match['value'], _names(base) if base else [])}"
-    if match := _VALUE.search(message):
-        return f"{'.'.join(keys)}: expected {_plain_type(match['type'])}, got {match['value']}"
-    return ": ".join(filter(None, [".".join(keys), _innermost(message)]))
+    if required := _REQUIRED.search(message):
+        names = [name.partition(".")[2] or name for name in required["names"].split(", ")]
+        return f"{' and '.join(names)}: not given; use a config, such as --config grpo, or --{names[0]}"
+    lines = _lines(message)
+    if problem := _innermost(lines, _UNKNOWN):
+        return _unknown_setting(problem, known_keys)
+    problem = _innermost(lines, _CLASS)
+    if problem is not None and (base := BASES.get(problem.key.rpartition(".")[2])):
+        name = problem.match["value"]
+        return f"{problem.key}: no class {name}{_suggestion(name, _subclasses(base))}"
+    if problem := _innermost(lines, _VALUE):
+        return _bad_value(problem)
+    if problem := _innermost(lines, _NEWS):
+        return f"{problem.key}: {problem.match.string}".removeprefix(": ").replace(".init_args:", ":")
+    return " ".join(message.split())
 
 
-def _path(message: str) -> tuple[list[str], str | None]:
-    """Collect the keys that lead to the problem, and the class whose settings are meant."""
+def _lines(message: str) -> list[Line]:
+    """Split a message into (depth, text), deeper lines being about a part of what the lines above are about."""
+    lines = []
+    for line in message.splitlines():
+        text = line.lstrip(" -")
+        depth = len(line) - len(text)
+        if factory := _FACTORY.match(text):  # such as an optimiser: the reason stands in the same line
+            lines.append((depth, "Problem with given class_path '':"))
+            depth, text = depth + 1, text[factory.end() :]
+        if text:
+            lines.append((depth, text))
+    return lines
+
+
+def _innermost(lines: list[Line], pattern: re.Pattern[str]) -> Problem | None:
+    """Find the deepest line that matches, and walk from it out to the lines it stands under."""
+    found = [number for number, (_, text) in enumerate(lines) if pattern.match(text)]
+    if not found:
+        return None
+    number = max(found, key=lambda number: lines[number][0])
+    depth, text = lines[number]
     keys: list[str] = []
     owner = None
-    for match in _KEY.finditer(message):
-        if match[0].startswith("Problem"):
-            owner = match["name"]
-            keys.append("init_args")
-        else:
-            keys.append(match["name"])
-    return keys, owner
+    for outer_depth, outer in reversed(lines[:number]):
+        if outer_depth >= depth:
+            continue
+        depth = outer_depth
+        if key := _KEY.match(outer):
+            keys.insert(0, key["name"])
+        elif found_owner := _OWNER.match(outer):
+            keys.insert(0, "init_args")
+            owner = owner if owner is not None else found_owner["name"]
+    match = pattern.match(text)
+    assert match is not None
+    return Problem(match, keys, owner, [text for _, text in lines[number:]])
 
 
-def _unknown_setting(
-    match: re.Match[str], keys: list[str], owner: str | None, message: str, known_keys: Iterable[str]
-) -> str:
-    option, group = match["option"], match.groupdict().get("group")
+def _unknown_setting(problem: Problem, known_keys: Iterable[str]) -> str:
+    match, keys, owner, _ = problem
     if owner is None:
-        return f"{option}: no such setting{_meant(option, known_keys)}"
-    if given := _GIVEN_CLASS.search(message):  # a factory, such as an optimiser, whose class stands in its own text
-        owner, keys = given["name"], [*keys, "init_args"]
-    names = _settings(owner, group)
-    path = ".".join([*keys, *([group] if group else []), option])
-    return f"{path}: no such setting of {group or owner.rpartition('.')[2]}{_meant(option, names)}"
+        key = match["key"] or match["flag"] or match["option"]
+        return f"{key}: no such setting{_suggestion(key, known_keys)}"
+    if given := re.search(r"class_path='([^']+)'", match.string):
+        owner = given[1]
+    if match["group"]:
+        path, names, whose = [*keys, match["group"], match["nested"]], _group_settings(owner, match["group"]), ""
+    else:
+        path, names, whose = [*keys, match["option"]], _settings(owner), f" of {owner.rpartition('.')[2]}"
+    return f"{'.'.join(path)}: no such setting{whose}{_suggestion(path[-1], names)}"
 
 
-def _settings(class_path: str, group: str | None) -> list[str]:
+def _bad_value(problem: Problem) -> str:
+    """Name all types the setting may have: a union lists them one below the other."""
+    types, value = [], problem.match["value"]
+    for text in problem.below:
+        if given := _GIVEN.match(text):
+            value = value or given["nested"] or given["value"].partition(". Got value:")[0]
+            break
+        if expected := _VALUE.match(text):
+            types.append(re.sub(r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1", expected["type"]))
+    wanted = " or ".join(types).replace("typing.Literal", "one of ")
+    return f"{problem.key}: expected {wanted}, got {value}"
+
+
+def _settings(class_path: str) -> list[str]:
+    return [name for kind in _imported(class_path).__mro__ for name in inspect.signature(kind.__init__).parameters]
+
+
+def _group_settings(class_path: str, group: str) -> list[str]:
+    hint = get_type_hints(_imported(class_path))[group]
+    settings = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
+    return [field.name for field in fields(settings)] if settings is not None else []
+
+
+def _imported(class_path: str) -> Any:
     module, _, name = class_path.rpartition(".")
-    owner = getattr(import_module(module), name)
-    if group is not None:
-        hint = get_type_hints(owner).get(group)
-        settings = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
-        return [field.name for field in fields(settings)] if settings else []
-    return [parameter for kind in owner.__mro__ for parameter in inspect.signature(kind.__init__).parameters]
+    return getattr(import_module(module), name)
 
 
-def _names(base: type) -> list[str]:
-    return [name for child in base.__subclasses__() for name in [child.__name__, *_names(child)]]
+def _subclasses(base: type) -> list[str]:
+    return [name for child in base.__subclasses__() for name in [child.__name__, *_subclasses(child)]]
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _plain_type(text: str) -> str:
-    return re.sub(r"<class '(?:[\w.]*\.)?(\w+)'>", r"\1", text).replace("typing.Literal", "one of ")
-
-
-def _innermost(message: str) -> str:
-    """Return the first reason that is news, without the list of what else was tried."""
-    lines = [line.strip().removeprefix("- ") for line in message.splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(_NO_NEWS) and not _KEY.match(line)]
-    if "Errors:" in lines:
-        lines = lines[lines.index("Errors:") + 1 :]
-    return lines[0] if lines else message
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    suggestion = meant(name, known)
+    return f"; {suggestion}" if suggestion else ""
 
 
 def known_keys(parser: Any) -> list[str]:
