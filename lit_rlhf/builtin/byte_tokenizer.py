@@ -10,8 +10,8 @@ SPECIAL_TOKENS = {
 }
 ROLE_TOKENS = ["<user>", "<assistant>"]
 
-# One line per idea; `-` trims the white space of the template itself. <bos> comes once, from here alone; a system message
-# stands at the head of the next user turn; an answer ends in <eos>, and the generation prompt is a prefix of the whole.
+# `-` trims the white space of the template itself. <bos> comes once, from here alone; a system message stands at the
+# head of the next user turn; an answer ends in <eos>, and the generation prompt is a prefix of the whole.
 CHAT_TEMPLATE = """\
 {{- bos_token }}
 {%- set system = namespace(text='') %}

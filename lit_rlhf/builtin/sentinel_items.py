@@ -10,6 +10,7 @@ forgetting. Each line of ``sentinels/*.jsonl`` is ``{"question": str, "options":
 import json
 import random
 import string
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,10 @@ def letter_order() -> list[Item]:
         74 items: 25 of "after", 25 of "before", 24 of "between".
     """
     letters = string.ascii_lowercase
-    questions = [(f"Which letter comes after {a}?", b) for a, b in zip(letters, letters[1:], strict=False)]
-    questions += [(f"Which letter comes before {b}?", a) for a, b in zip(letters, letters[1:], strict=False)]
+    questions = [(f"Which letter comes after {a}?", b) for a, b in pairwise(letters)]
+    questions += [(f"Which letter comes before {b}?", a) for a, b in pairwise(letters)]
     questions += [
-        (f"Which letter is between {a} and {c}?", b)
-        for a, b, c in zip(letters, letters[1:], letters[2:], strict=False)
+        (f"Which letter is between {a} and {c}?", b) for a, b, c in zip(letters, letters[1:], letters[2:], strict=False)
     ]
     rng = random.Random(_LETTERS_SEED)
     return [_item(rng, question, answer, list(letters)) for question, answer in questions]

@@ -6,7 +6,7 @@ split, whatever the seed, the length limits, the number of rows or the version o
 
 import hashlib
 import random
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 Split = Literal["train", "eval"]
@@ -57,7 +57,7 @@ def split_of(word: str) -> Split:
     return "eval" if hashlib.sha256(word.encode()).digest()[0] < _EVAL_SHARE_OF_256 else "train"
 
 
-@lru_cache(maxsize=None)
+@cache
 def vocabulary(length: int, split: Split) -> tuple[str, ...]:
     """List the words of one length in one split.
 
