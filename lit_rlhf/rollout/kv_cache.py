@@ -39,6 +39,8 @@ class InPlaceLayer(DynamicLayer):
         """
         start, self.length = self.length, self.length + key_states.shape[-2]
         if start == 0:
+            # Under autocast rotary embeddings leave keys in fp32, and every attention would cast all the past again.
+            key_states = key_states.to(value_states.dtype)
             # A prompt's own tensors serve until the rows are chosen: `batch_select_indices` makes the room.
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states, value_states

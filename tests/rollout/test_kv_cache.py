@@ -39,3 +39,24 @@ def test_writing_does_not_move_the_past():
         keys, _ = cache.update(tokens(2, 1), tokens(2, 1), 0)
         places.add(keys.data_ptr())
     assert len(places) == 3  # room for 16, 32, 64
+
+
+def test_keys_are_kept_in_the_precision_of_the_values():
+    cache = RowCache(max_length=8)
+    for num_new in (3, 1):
+        keys, values = cache.update(tokens(2, num_new), tokens(2, num_new).bfloat16(), 0)
+        assert keys.dtype == values.dtype == torch.bfloat16
+    assert torch.equal(keys, torch.cat([tokens(2, 3), tokens(2, 1)], dim=2).bfloat16())
+
+
+def test_rounding_under_autocast_is_that_of_a_concatenating_cache(backbone):
+    input_ids = torch.tensor([[9, 30, 17, 8, 55]])
+    mask, positions = torch.ones(1, 5, dtype=torch.bool), torch.arange(5)[None]
+
+    def logits_of_last(cache):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            backbone.next_token_logits(input_ids[:, :3], mask[:, :3], positions[:, :3], cache)
+            backbone.next_token_logits(input_ids[:, 3:4], mask[:, :4], positions[:, 3:4], cache)
+            return backbone.next_token_logits(input_ids[:, 4:], mask, positions[:, 4:], cache)
+
+    assert torch.equal(logits_of_last(RowCache(max_length=8)), logits_of_last(DynamicCache()))

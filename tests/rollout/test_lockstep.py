@@ -1,49 +1,39 @@
 """Ranks of a sharded policy leave generation together: a rank that left early would leave the others hanging."""
 
-import multiprocessing
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 
 from lit_rlhf.rollout import NativeSampler, NoiseKey, Sampling
 
-SAMPLING, KEY = Sampling(max_new_tokens=10), NoiseKey(0, "train", 0)
+WORKER = Path(__file__).parent / "lockstep_worker.py"
 
 
-def generate_on_one_rank(rank, rendezvous, backbone, prompts, rows_read, results):
-    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    backbone.shard(init_device_mesh("cpu", (2,)))
-    completions = NativeSampler(backbone, max_rows=4).generate(prompts, 2, SAMPLING, KEY)
-    results.put((rank, completions, len(rows_read)))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("split", [4, 6, 0], ids=["uneven", "second rank idle", "first rank idle"])
-def test_ranks_of_a_sharded_policy_leave_together(backbone, prompts, rows_read, split, tmp_path):
-    expected = NativeSampler(backbone).generate(prompts, 2, SAMPLING, KEY)
-    rows_read.clear()
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    processes = [
-        context.Process(
-            target=generate_on_one_rank,
-            args=(rank, tmp_path / "rendezvous", backbone, share, rows_read, results),
-            daemon=True,
-        )
-        for rank, share in enumerate((prompts[:split], prompts[split:]))
+@pytest.mark.ddp
+@pytest.mark.parametrize("folder", ["llama"], indirect=True)
+def test_ranks_of_a_sharded_policy_leave_together(folder, backbone, prompts, tmp_path):
+    splits = [4, len(prompts), 0]  # uneven, second rank without prompts, first rank without prompts
+    setup = {"folder": str(folder), "out": str(tmp_path), "prompts": [asdict(p) for p in prompts], "splits": splits}
+    ranks = [
+        subprocess.Popen([sys.executable, WORKER, json.dumps(setup), str(rank)], stderr=subprocess.PIPE)
+        for rank in range(2)
     ]
-    for process in processes:
-        process.start()
     try:
-        answers = sorted(results.get(timeout=60) for _ in processes)
+        errors = [rank.communicate(timeout=90)[1].decode() for rank in ranks]
     finally:
-        for process in processes:
-            process.join(timeout=10)
-            process.kill()
-    (_, first, num_first), (_, second, num_second) = answers
-    assert [c.ids for c in first + second] == [c.ids for c in expected]
-    assert num_first == num_second
+        for rank in ranks:
+            rank.kill()
+    for rank, error in zip(ranks, errors, strict=True):
+        assert rank.returncode == 0, error
+    expected = NativeSampler(backbone).generate(prompts, 2, Sampling(max_new_tokens=10), NoiseKey(0, "train", 0))
+    for first, second in zip(
+        *(json.loads((tmp_path / f"seen{rank}.json").read_text()) for rank in (0, 1)), strict=True
+    ):
+        made = first["completions"] + second["completions"]
+        assert [c["ids"] for c in made] == [c.ids for c in expected]
+        assert [c["prompt_id"] for c in made] == [c.prompt_id for c in expected]
+        assert first["num_forwards"] == second["num_forwards"]
