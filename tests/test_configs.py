@@ -1,0 +1,54 @@
+"""Every shipped YAML trains: two updates of each, those for a GPU with the embedded model put over them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lit_rlhf.cli import main
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+LAPTOP = sorted(path for path in CONFIGS.glob("*.yaml"))
+GPU = sorted(path for path in (CONFIGS / "gpu").glob("*.yaml"))
+SMALL = ["--data.prompts_per_phase", "4", "--data.num_eval", "4", "--trainer.max_steps", "2"]
+ANYWHERE = ["--trainer.accelerator", "cpu", "--trainer.devices", "1", "--trainer.precision", "32-true"]
+EMBEDDED = ["--model.model", "builtin:tiny"]
+
+
+def train(config, *flags):
+    """Run a config for two updates and return the rows of its metrics.csv."""
+    command = main(
+        ["fit", "--config", str(config), *SMALL, *ANYWHERE, "--trainer.enable_progress_bar", "false", *flags]
+    )
+    assert command.trainer.global_step == 2
+    with next(Path("runs").glob("*/metrics.csv")).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("config", LAPTOP, ids=lambda path: path.stem)
+def test_laptop_config_trains(config, in_tmp_dir):
+    rows = train(config, *EMBEDDED)
+    assert [row["global_step"] for row in rows] == ["0", "1", "2"]
+    assert rows[0]["eval/pass_at_1"] != ""
+    assert float(rows[1]["grad_norm"]) >= 0
+    assert (next(Path("runs").iterdir()) / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("config", GPU, ids=lambda path: path.stem)
+def test_gpu_config_trains_with_the_embedded_model(config, in_tmp_dir):
+    pytest.importorskip("reasoning_gym", reason="the extra 'tasks' is not installed")
+    rows = train(config, *EMBEDDED, "--data.options", "{size: 40, seed: 0}", "--model.sampling.max_new_tokens", "16")
+    assert [row["global_step"] for row in rows] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("config", LAPTOP + GPU, ids=lambda path: path.stem)
+def test_config_is_short_keeps_its_best_checkpoint_and_can_be_resumed(config):
+    text = config.read_text()
+    assert len(text.splitlines()) <= 50
+    callbacks = {
+        entry["class_path"]: entry.get("init_args", {}) for entry in yaml.safe_load(text)["trainer"]["callbacks"]
+    }
+    assert callbacks["ModelCheckpoint"]["monitor"] == "eval/pass_at_1"
+    assert callbacks["ModelCheckpoint"]["save_last"]
+    assert "ExactResume" in callbacks
