@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed.fsdp import FSDPModule
-
 if TYPE_CHECKING:
     from lit_rlhf.backbone import Backbone
 
@@ -39,8 +37,6 @@ def _drop(backbone: "Backbone", state_dict: dict[str, Any], prefix: str, *_: Any
 
 
 def _put_back(backbone: "Backbone", state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    if isinstance(backbone, FSDPModule):
-        backbone.reshard()  # a forward without a backward leaves the root's weights gathered
     for child in ("policy", "reference"):
         module = getattr(backbone, child)
         for name, value in (module.state_dict() if module is not None else {}).items():

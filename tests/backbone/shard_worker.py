@@ -51,6 +51,7 @@ def observe(case: dict, mine: list[Tensor], mesh: DeviceMesh) -> dict:
     backbone.save_model(case["saved"])
     state = backbone.state_dict()
     seen["names"] = sorted(state)
+    backbone.score_tokens(*mine, reference=True)  # leaves the root's weights gathered
     backbone.load_state_dict(state, strict=True)
     seen["reloaded"] = backbone.score_tokens(*mine, reference=True).logps
     return seen
