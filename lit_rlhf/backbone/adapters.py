@@ -78,11 +78,18 @@ def merge_adapter(model: PreTrainedModel, source: str) -> tuple[PreTrainedModel,
 
     Returns:
         The merged model, and the hash of the adapter's weights.
+
+    Raises:
+        UserError: The folder lacks some of the adapter's weights.
     """
     from peft import PeftModel, get_peft_model_state_dict
 
     with _old_names_allowed():
-        policy = PeftModel.from_pretrained(model, source)
+        warnings.filterwarnings("error", message="Found missing adapter keys")  # they would stay at random values
+        try:
+            policy = PeftModel.from_pretrained(model, source)
+        except UserWarning as error:
+            raise UserError(f"adapter '{source}' lacks some of its weights: give a complete folder") from error
     adapter_hash = hash_tensors(get_peft_model_state_dict(policy, save_embedding_layers=False))
     return policy.merge_and_unload(), adapter_hash
 

@@ -43,7 +43,8 @@ class Backbone(nn.Module):
         reference: ``copy`` keeps a frozen copy of the start policy; ``adapter_off`` uses the policy with its adapters
             off (needs ``lora``, costs no memory); ``none`` keeps none.
         dropout: Keep the model's dropout; only sensible for supervised fine-tuning.
-        gradient_checkpointing: Recompute each layer in the backward pass; None means on where there is CUDA.
+        gradient_checkpointing: Recompute each layer in the backward pass; None means where there is CUDA (and the
+            architecture can).
 
     Raises:
         UserError: The model cannot be found or used, or ``adapter_off`` is asked for without ``lora``.
@@ -55,8 +56,11 @@ class Backbone(nn.Module):
     """The frozen copy, if there is one."""
     unsaved_names: frozenset[str]
     """Keys of the ``state_dict`` that no checkpoint holds: the reference's, and with LoRA the frozen base's."""
+    scores_from_hidden: bool
+    """Whether the lm head is applied here, in chunks; see :func:`~lit_rlhf.backbone.scoring.head_matches`."""
     start_hash: str
-    """Hash of the weights the run started from; see :func:`~lit_rlhf.backbone.weights.weight_hash`."""
+    """Hash of the weights the run started from; equal to :func:`~lit_rlhf.backbone.weights.weight_hash` of the start
+    policy, unless that was made by merging an adapter."""
 
     def __init__(
         self,
@@ -74,9 +78,7 @@ class Backbone(nn.Module):
         self.lora = lora
         self.reference_kind = reference
         self.dropout = dropout
-        self.gradient_checkpointing = (
-            torch.cuda.is_available() if gradient_checkpointing is None else gradient_checkpointing
-        )
+        self.gradient_checkpointing = gradient_checkpointing
         self.sources = source_chain(model)
         self.base_name = model if model.startswith("builtin:") else self.sources[-1]
         self.config = load_config(self.sources[0])
@@ -108,6 +110,8 @@ class Backbone(nn.Module):
         self.scores_from_hidden = head_matches(self.hf_model)
         if not self.scores_from_hidden:
             rank_zero_warn(f"{self.name}: the lm head is not the last step to the logits; scoring holds all logits")
+        if self.gradient_checkpointing is None:
+            self.gradient_checkpointing = torch.cuda.is_available() and start.supports_gradient_checkpointing
         if self.gradient_checkpointing:
             start.activation_checkpointing_enable({"use_reentrant": False})
         keep_frozen_out_of_checkpoints(self)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, GenerationConfig
 from transformers.models.llama import modeling_llama
 
@@ -129,3 +130,14 @@ def test_an_adapter_without_a_base_is_refused(make_folder, tmp_path):
     assert "doesn't say what it was trained on" in refusal(str(adapter))
     (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "/nowhere/at/all"}')
     assert "/nowhere/at/all" in refusal(str(adapter))
+
+
+def test_an_incomplete_adapter_is_refused(make_folder, tmp_path):
+    backbone = Backbone(make_folder(), lora=LoRA(r=2))
+    backbone.load()
+    backbone.save_model(tmp_path / "adapter", merge_adapter=False)
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    weights = load_file(file)
+    weights.popitem()
+    save_file(weights, file)
+    assert "lacks some of its weights" in refusal(str(tmp_path / "adapter"))
