@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lit_rlhf_callbacks.logged_values import LoggedValues, as_floats
 from lit_rlhf_callbacks.metrics_file import STEP, MetricsFile, Row
@@ -96,7 +97,10 @@ class RunFiles(Callback):
         if self._file is not None and self._row is not None:
             self._write(self._current_row())
             if trainer.world_size == 1 and trainer.global_step > 0:
-                self._save_model(pl_module)
+                try:
+                    self._save_model(pl_module)
+                except Exception as error:  # the run's own error is the one to be seen
+                    rank_zero_warn(f"RunFiles: model/ is not written: {error}")
         self._say_how_to_resume(trainer)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -126,7 +130,7 @@ class RunFiles(Callback):
         if self._file is None:
             return
         self._file.declare(self._current_row())
-        if set(row) > {STEP, "hours"}:  # nothing was evaluated before the first update: no row 0
+        if row[STEP] > 0 or set(row) > {STEP, "hours"}:  # no row 0 where nothing was evaluated
             self._file.put(row)
 
     def _save_model(self, pl_module: LightningModule) -> None:

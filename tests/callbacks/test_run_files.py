@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 
-from lit_rlhf_callbacks import PolicyMonitor, RunFiles
+from lit_rlhf_callbacks import PolicyMonitor, RunFiles, RunRecord
 from lit_rlhf_callbacks.run_dir import assign_run_dir
 
 Fit = Callable[..., tuple[Trainer, LightningModule]]
@@ -81,6 +81,26 @@ def test_a_crash_leaves_every_finished_update(fit: Fit, foreign_policy: type, di
 
     assert [row["global_step"] for row in rows(tmp_path / "runs" / "a")] == [1, 2, 3]
     assert (tmp_path / "runs" / "a" / "model" / "weights.pt").exists()
+
+
+def test_a_model_that_cannot_be_saved_hides_no_error(
+    fit: Fit, foreign_policy: type, die_at: type, tmp_path: Path
+) -> None:
+    class Unsaveable(foreign_policy):  # type: ignore[misc, valid-type]
+        def save_model(self, folder):
+            raise OSError("disk full")
+
+    callbacks = [RunFiles(name="a"), RunRecord(), die_at(2, ZeroDivisionError())]
+    with pytest.raises(ZeroDivisionError), pytest.warns(UserWarning, match="model/ is not written: disk full"):
+        fit(Unsaveable, callbacks)
+
+    assert '"status": "failed: ZeroDivisionError' in (tmp_path / "runs" / "a" / "run.json").read_text()
+
+
+def test_a_module_that_logs_nothing_still_gets_a_row_per_update(fit: Fit, tmp_path: Path) -> None:
+    fit(BoringModel, [RunFiles(name="a")], limit_val_batches=0, max_steps=3)
+
+    assert [set(row) for row in rows(tmp_path / "runs" / "a")] == [{"global_step", "hours"}] * 3
 
 
 def test_the_file_is_complete_up_to_the_open_row_at_any_time(fit: Fit, foreign_policy: type, tmp_path: Path) -> None:
