@@ -14,6 +14,7 @@ _WARNINGS = [
     r"Found \d+ module\(s\) in eval mode",  # the frozen reference is meant to be
     r"The '\w+_dataloader' does not have many workers",  # prompts are rows of text; workers would only cost
     r"Checkpoint directory .* exists and is not empty",  # so it is on every resume
+    r"It is recommended to use `self\.log\(.*sync_dist=True",  # an algorithm logs values that are reduced already
 ]
 _TIPS = ("litlogger", "litmodels", "TPU available")
 

@@ -96,8 +96,9 @@ def readable(message: str, known_keys: Iterable[str]) -> str:
         return f"{problem.key}: no class {name}{_suggestion(name, _subclasses(base))}"
     if problem := _innermost(lines, _VALUE):
         return _bad_value(problem)
-    if problem := _innermost(lines, _NEWS):
-        return f"{problem.key}: {problem.match.string}".removeprefix(": ").replace(".init_args:", ":")
+    problem = _innermost(lines, _NEWS)
+    if problem is not None and problem.keys:
+        return f"{problem.key.removesuffix('.init_args')}: {problem.match.string}"
     return " ".join(message.split())
 
 
