@@ -29,7 +29,7 @@ def main(args: Sequence[str]) -> None:
     gguf = find_gguf(options.source)
     if options.out_dir.exists():
         raise UserError(f"convert: {options.out_dir} is there already; give a new folder or remove it")
-    print(f"reading {gguf.name}; 135 M parameters take about a minute")
+    print(f"reading {gguf.name}: about ten seconds per 100 M parameters")
     convert(gguf, options.out_dir)
     print(f"wrote {options.out_dir}; use it as --model.model {options.out_dir}")
 
