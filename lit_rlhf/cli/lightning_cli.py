@@ -91,7 +91,7 @@ class LitRLHFCLI(LightningCLI):
             UserError: Something in the arguments or in a config is not known or not valid.
         """
         try:
-            self.config = parser.parse_args(args)
+            self.config = parser.parse_args(args)  # type: ignore[arg-type]
         except ArgumentError as error:
             keys = known_keys(self._subcommand_parsers[args[0]])  # type: ignore[index]
             raise UserError(readable(str(error), keys)) from error

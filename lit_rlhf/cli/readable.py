@@ -182,7 +182,8 @@ def _imported(class_path: str) -> Any:
 
 
 def _subclasses(base: type) -> list[str]:
-    return [name for child in base.__subclasses__() for name in [child.__name__, *_subclasses(child)]]
+    children: list[type] = base.__subclasses__()
+    return [name for child in children for name in [child.__name__, *_subclasses(child)]]
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
