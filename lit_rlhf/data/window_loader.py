@@ -1,0 +1,105 @@
+"""The offline loader: windows planned from lengths alone, the same on any number of ranks, resumed exactly."""
+
+from collections.abc import Iterator, Sequence
+
+from lit_rlhf.data.batches import Batch
+from lit_rlhf.data.loader import permutation
+from lit_rlhf.data.samples import Example, sizes_of
+from lit_rlhf_callbacks.windows import cut_window, split_by_budget
+
+
+class WindowLoader:
+    """Yield the micro-batches of each window, a function of (seed, epoch) and of nothing that happened before.
+
+    Every rank plans every window for all ranks, so the ranks need not talk: a window is sorted by length, cut into
+    micro-batches × ranks pieces of balanced padded size, and neighbours in that order, which are of like size, go
+    through the ranks' forwards at the same time. An epoch's last window may hold fewer examples, never fewer
+    micro-batches; no example is dropped.
+
+    Args:
+        examples: All of them, on every rank.
+        examples_per_window: Examples of one optimiser step, over all ranks.
+        num_micro_batches: Micro-batches per window and rank (``accumulate_grad_batches``).
+        max_tokens: Padded tokens one forward may hold; a larger micro-batch comes in parts. None: one part always.
+        seed: Orders the examples, together with the epoch.
+        rank: This process's place among the data-parallel ones.
+        world_size: How many data-parallel processes there are.
+        shuffle: False keeps the order of the data, for evaluation.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        examples_per_window: int,
+        num_micro_batches: int = 1,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        self.examples, self.sizes = examples, sizes_of(examples)
+        self.examples_per_window, self.num_micro_batches = examples_per_window, num_micro_batches
+        self.max_tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
+        self.rank, self.world_size = rank, world_size
+        self.epoch, self.cursor = 0, 0
+        self.sampler = self  # where Lightning looks for set_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch's order; Lightning calls this before each one."""
+        self.epoch = epoch
+
+    @property
+    def num_windows(self) -> int:
+        """Optimiser steps of one epoch."""
+        return -(-len(self.examples) // self.examples_per_window)
+
+    def __len__(self) -> int:
+        return self.num_windows * self.num_micro_batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        num_examples = len(self.examples)
+        order = permutation(num_examples, "epoch", self.seed, self.epoch) if self.shuffle else list(range(num_examples))
+        planned = -1
+        for number in range(self.cursor, len(self)):
+            window, slot = divmod(number, self.num_micro_batches)
+            if window != planned:
+                start = window * self.examples_per_window
+                batches = self._window(order[start : start + self.examples_per_window])
+                planned = window
+            self.cursor = (number + 1) % len(self)  # 0 at the end, or a resume would skip the whole next epoch
+            yield batches[slot]
+
+    def _window(self, members: list[int]) -> list[Batch]:
+        """Plan one window for all ranks and return this rank's micro-batches."""
+        pieces = cut_window([self.sizes.lengths[m] for m in members], self.num_micro_batches * self.world_size)
+        num_tokens = sum(self.sizes.num_tokens[m] for m in members)
+        batches = []
+        for slot in range(self.num_micro_batches):
+            side_by_side = pieces[slot * self.world_size : (slot + 1) * self.world_size]
+            parts = [self._parts([members[place] for place in piece]) for piece in side_by_side]
+            mine = parts[self.rank] + [[]] * (max(map(len, parts)) - len(parts[self.rank]))
+            batches.append(
+                Batch(
+                    parts=[[self.examples[index] for index in part] for part in mine],
+                    num_examples=len(members),
+                    num_tokens=num_tokens,
+                    closes_window=slot == self.num_micro_batches - 1,
+                )
+            )
+        return batches
+
+    def _parts(self, members: list[int]) -> list[list[int]]:
+        if self.max_tokens is None or not members:
+            return [members]
+        budget = max(self.max_tokens // self.sizes.samples_per_example, 1)
+        lengths = [self.sizes.lengths[m] for m in members]
+        return [[members[place] for place in part] for part in split_by_budget(lengths, budget)]
+
+    def state_dict(self) -> dict[str, int]:
+        """Say where the next batch starts."""
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a saved place."""
+        self.cursor = state["cursor"]
