@@ -105,9 +105,7 @@ class Scorer:
     tokenizer: PreTrainedTokenizerBase
     sampling: Sampling
 
-    def __call__(
-        self, rows: Sequence[Row], positions: Sequence[int], group_size: int, key: NoiseKey
-    ) -> ScoredRollout:
+    def __call__(self, rows: Sequence[Row], positions: Sequence[int], group_size: int, key: NoiseKey) -> ScoredRollout:
         """Return ``P * group_size`` scored completions, by prompt, then sample.
 
         Args:
@@ -131,6 +129,9 @@ class Scorer:
         )
 
     def _score(self, rows: Sequence[Row], completions: Sequence[Completion], texts: Sequence[str]) -> RewardTable:
+        if not rows:  # a rank without prompts; a user's function need not bear an empty batch without columns
+            no_rows = torch.zeros(0)
+            return RewardTable(torch.zeros(0, len(self.rewards.names)), no_rows, no_rows.bool(), num_failed=0)
         names = {name for row in rows for name in row} - {"prompt", "prompt_id"}
         return self.rewards(
             [row["prompt"] for row in rows],
