@@ -1,14 +1,14 @@
-"""Real short trainings of every algorithm, through a real Trainer, for the properties that must hold for all."""
+"""Fixtures around `short_runs`: what must hold for every algorithm is asked of real trainings."""
 
-from dataclasses import dataclass, field
+import sys
+from pathlib import Path
 
 import pytest
-import torch
-from lightning.pytorch import Callback, Trainer
 
-import lit_rlhf.algorithms as algorithms
-from lit_rlhf.data import PromptData
-from lit_rlhf.rollout import Sampling
+sys.path.insert(0, str(Path(__file__).parent))  # the ranks' processes import the two by name, as the tests do
+
+import short_runs
+from two_ranks import TwoRanks
 
 ONLINE = [
     "Reinforce",
@@ -24,89 +24,46 @@ ONLINE = [
 ]
 
 
-@dataclass
-class Record(Callback):
-    """What a run showed: each micro-batch's tokens, each update's metrics, and the weights in the end."""
-
-    tokens: list = field(default_factory=list)
-    metrics: list = field(default_factory=list)
-    weights: dict = field(default_factory=dict)
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.tokens.append(outputs["tokens"])
-        if outputs["metrics"]:
-            self.metrics.append(dict(outputs["metrics"]))
-
-    def on_train_end(self, trainer, pl_module):
-        named = pl_module.backbone.policy.named_parameters()
-        self.weights = {name: p.detach().clone() for name, p in named if p.requires_grad}
-
-
-def spread(completion_ids, **columns):
-    """A reward that differs within every group and is never negative."""
-    return [(sum(ids) % 7) / 6 for ids in completion_ids]
-
-
-def sgd(lr):
-    return {"class_path": "torch.optim.SGD", "init_args": {"lr": lr}}
-
-
-def train(name, *, updates=1, accumulate=1, prompts_per_phase=4, data=None, trainer=None, **settings):
-    """Train ``updates`` updates with plain SGD, whose step is the gradient, and return what was seen."""
-    record = Record()
-    defaults = {
-        "rewards": [spread],
-        "group_size": 4,
-        "sampling": Sampling(max_new_tokens=10),
-        "optimizer": sgd(0.5),
-    }
-    module = getattr(algorithms, name)(**{**defaults, **settings})
-    runner = Trainer(
-        **{
-            "accelerator": "cpu",
-            "devices": 1,
-            "max_steps": updates,
-            "accumulate_grad_batches": accumulate,
-            "limit_val_batches": 0,
-            "logger": False,
-            "enable_progress_bar": False,
-            "enable_checkpointing": False,
-            "enable_model_summary": False,
-            "callbacks": [record],
-            **(trainer or {}),
-        }
-    )
-    runner.fit(module, PromptData(prompts_per_phase=prompts_per_phase, **(data or {})))
-    return record
-
-
 @pytest.fixture(params=ONLINE)
 def algorithm(request):
     """Every online algorithm's class name."""
     return request.param
 
 
-@pytest.fixture
-def train_run(monkeypatch):
-    """A function that trains an algorithm and returns its `Record`."""
-    monkeypatch.setenv("PL_GLOBAL_SEED", "7")
-    return train
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """A tiny random model's folder."""
+    return short_runs.write_model(tmp_path_factory.mktemp("model"))
 
 
-@pytest.fixture
-def largest_difference():
-    """A function: the largest absolute difference between two runs' weights."""
-    return lambda a, b: max(float((a.weights[name] - b.weights[name]).abs().max()) for name in a.weights)
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Settings of `PromptData`: 6 prompts, so an epoch is a phase of 4 and one of 2."""
+    return short_runs.write_prompts(tmp_path_factory.mktemp("data") / "prompts.jsonl", ["yes"] * 6)
 
 
-@pytest.fixture
-def all_tokens():
-    """A function: a run's tokens as one tensor per name, micro-batches joined, rows sorted by prompt and content."""
+@pytest.fixture(scope="session")
+def run(model, data):
+    """`short_runs.train` with defaults for model and data; the same settings are trained once per session."""
+    return _remembering(short_runs.train, model, data)
 
-    def join(record):
-        width = max(tokens["input_ids"].shape[1] for tokens in record.tokens if tokens)
-        pad = lambda value: torch.nn.functional.pad(value, (0, width - value.shape[1])) if value.dim() == 2 else value  # noqa: E731
-        names = next(tokens for tokens in record.tokens if tokens)
-        return {name: torch.cat([pad(tokens[name]) for tokens in record.tokens if tokens]) for name in names}
 
-    return join
+@pytest.fixture(scope="session")
+def run_on_two_ranks(model, data):
+    """The same on two ranks; returns what each has seen."""
+    ranks = TwoRanks()
+    yield _remembering(lambda *args, **kwargs: ranks(short_runs.train_one_of_two, *args, **kwargs), model, data)
+    ranks.stop()
+
+
+def _remembering(train, model, data):
+    runs = {}
+
+    def run(name, **settings):
+        settings = {"model": model, "data": data, **settings}
+        key = repr((name, sorted(settings.items())))
+        if key not in runs:
+            runs[key] = train(name, **settings)
+        return runs[key]
+
+    return run
