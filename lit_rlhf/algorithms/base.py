@@ -94,7 +94,7 @@ class Algorithm(LightningModule):
             return
         accumulate = self.trainer.accumulate_grad_batches
         if any(
-            isinstance(callback, GradientAccumulationScheduler) and not callback.going_to_accumulate_grad_batches()
+            isinstance(callback, GradientAccumulationScheduler)
             for callback in self.trainer.callbacks  # type: ignore[attr-defined]
         ):
             raise UserError(
