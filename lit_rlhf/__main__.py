@@ -3,6 +3,7 @@
 No class is defined here: jsonargparse could not resolve it.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -33,6 +34,8 @@ def main(args: Sequence[str] | None = None) -> None:
         meant = f"did you mean {close[0]}?" if close else f"there are: {', '.join(COMMANDS)}"
         _stop(f"no command {args[0]}; {meant}", 2)
     debug = "--debug" in args
+    if not {"", os.getcwd()} & set(sys.path):  # a user's own classes lie here; `python -m` sees them, a script does not
+        sys.path.insert(0, os.getcwd())
     try:
         import_module(COMMANDS[args[0]].module).main(args)
     except KeyboardInterrupt:

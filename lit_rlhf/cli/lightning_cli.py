@@ -37,6 +37,7 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "logger": False,  # metrics.csv is written by RunFiles
     "enable_model_summary": False,
 }
+CHECKPOINT_KEYWORDS = ("best", "last", "hpc")  # Lightning finds these itself
 
 
 class LitRLHFCLI(LightningCLI):
@@ -97,7 +98,10 @@ class LitRLHFCLI(LightningCLI):
             raise UserError(readable(str(error), keys)) from error
 
     def _parse_ckpt_path(self) -> None:
-        """Do nothing: Lightning would put the checkpoint's hyper-parameters over the config, without a word."""
+        """Only look whether it is there: Lightning would put the checkpoint's hyper-parameters over the config."""
+        path = self.config[self.config.subcommand].ckpt_path
+        if path is not None and path not in CHECKPOINT_KEYWORDS and "://" not in path and not Path(path).exists():
+            raise UserError(f"ckpt_path: no checkpoint {path}; give a .ckpt file, or --resume a run directory")
 
     def instantiate_classes(self) -> None:
         """Make data, model and trainer; an error of ours loses the parser's account of what else it tried.
@@ -129,7 +133,8 @@ class LitRLHFCLI(LightningCLI):
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
         own = [*callbacks, ConfiguredOptimizer()]
         configured = config.get("callbacks") or []
-        if config.get("enable_progress_bar") is not False and not _has_progress_bar(configured):
+        wanted = config.get("enable_progress_bar") is not False and not config.get("barebones")
+        if wanted and not _has_progress_bar(configured):
             own.append(UpdateProgressBar())
         return super()._instantiate_trainer(config, own)
 

@@ -45,6 +45,15 @@ def test_an_unknown_command(name, hint, capsys):
     assert f"no command {name}; {hint}" in capsys.readouterr().err
 
 
+def test_classes_in_the_current_folder_are_found(in_tmp_dir, monkeypatch, capsys):
+    (in_tmp_dir / "my_data.py").write_text("from lit_rlhf import PromptData\nclass MyData(PromptData): pass\n")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(in_tmp_dir))])
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--config", "grpo", "--data", "my_data.MyData", "--print_config"])
+    assert stop.value.code == 0
+    assert "class_path: my_data.MyData" in capsys.readouterr().out
+
+
 def test_ctrl_c_ends_a_run_without_a_traceback(small_config):
     line = [sys.executable, "-m", "lit_rlhf", "fit", "--config", small_config, "--name", "stopped"]
     run = subprocess.Popen(

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.strategies import StrategyRegistry
 
+from lit_rlhf import GRPO
 from lit_rlhf.cli import FSDP2Strategy, main
+from lit_rlhf.cli.progress import UpdateProgressBar
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -117,6 +120,28 @@ def test_a_wrong_combination_is_one_line(small_config):
     flags = ["--trainer.val_check_interval", "3", "--trainer.accumulate_grad_batches", "2"]
     with pytest.raises(UserError, match="val_check_interval"):
         main(["fit", "--config", small_config, *flags])
+
+
+def test_a_missing_checkpoint_is_one_line(small_config):
+    with pytest.raises(UserError, match=r"ckpt_path: no checkpoint no/such\.ckpt"):
+        main(["fit", "--config", small_config, "--ckpt_path", "no/such.ckpt"])
+
+
+def test_a_checkpoint_rebuilds_its_module_without_the_config(small_config):
+    main(["fit", "--config", small_config, "--name", "first", "--model.beta", "0.25"])
+    [checkpoint] = Path("runs/first/checkpoints").glob("*.ckpt")
+    model = GRPO.load_from_checkpoint(checkpoint)
+    assert (model.beta, model.group_size, model.sampling.max_new_tokens) == (0.25, 2, 4)
+
+
+def test_the_bar_counts_updates_and_a_bar_of_the_config_comes_first(small_config):
+    flags = ["fit", "--config", small_config, "--trainer.enable_progress_bar", "true"]
+    bar = main(flags).trainer.progress_bar_callback
+    assert isinstance(bar, UpdateProgressBar)
+    assert (bar.train_progress_bar.completed, bar.train_progress_bar.total) == (1, 1)
+    assert isinstance(
+        main([*flags, "--trainer.callbacks", "TQDMProgressBar"]).trainer.progress_bar_callback, TQDMProgressBar
+    )
 
 
 def command(*args):
