@@ -202,6 +202,8 @@ class Algorithm(LightningModule):
         return scores.logps
 
     def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:
+        if self.reference == "none" and self.needs_reference():
+            raise UserError("model.reference: none, but model.beta asks for a KL to it; set reference: auto or beta: 0")
         if self.reference != "auto":
             return self.reference
         if not self.needs_reference():

@@ -35,12 +35,12 @@ def check_prompt_lengths(
             )
 
 
-def check_online_settings(module: "OnlineAlgorithm", prompts_per_phase: int) -> None:
+def check_online_settings(module: "OnlineAlgorithm", num_prompts: int) -> None:
     """Refuse a phase that cannot be cut as asked, and a group too small for its statistics.
 
     Args:
         module: The algorithm, attached to its trainer.
-        prompts_per_phase: Prompts of one rollout over all ranks.
+        num_prompts: Prompts of a whole rollout, over all ranks.
 
     Raises:
         UserError: With the numbers, and what to change.
@@ -50,19 +50,47 @@ def check_online_settings(module: "OnlineAlgorithm", prompts_per_phase: int) -> 
             f"model.group_size: {type(module).__name__} compares the completions of a prompt, so it needs at least 2, "
             f"got {module.group_size}; raise it or use Reinforce or ReinforcePlusPlus"
         )
+    if module.group_size < 2 and module.drop_zero_std:
+        raise UserError(
+            "model.drop_zero_std: a group of one completion always has one reward, so nothing would be trained; set "
+            f"drop_zero_std: false, or raise model.group_size ({module.group_size}) to at least 2"
+        )
+    if module.sampling.temperature == 0:
+        raise UserError(
+            "model.sampling.temperature: 0 makes all completions of a prompt the same; set it to 1 (0 is for "
+            "model.eval_sampling)"
+        )
     trainer = module.trainer
-    num_samples = prompts_per_phase * module.group_size
+    num_samples = num_prompts * module.group_size
     num_pieces = module.windows_per_phase * trainer.accumulate_grad_batches * trainer.world_size
     if num_samples < num_pieces:
         raise UserError(
-            f"data.prompts_per_phase × model.group_size = {num_samples} samples are fewer than model.windows_per_phase "
-            f"({module.windows_per_phase}) × trainer.accumulate_grad_batches ({trainer.accumulate_grad_batches}) × "
-            f"ranks ({trainer.world_size}) = {num_pieces}; sample more or cut less"
+            f"data.prompts_per_phase: {num_prompts} prompts × model.group_size ({module.group_size}) = {num_samples} "
+            f"samples are fewer than model.windows_per_phase ({module.windows_per_phase}) × "
+            f"trainer.accumulate_grad_batches ({trainer.accumulate_grad_batches}) × ranks ({trainer.world_size}) = "
+            f"{num_pieces}; sample more or cut less"
         )
     if module.sampling.top_p < 1.0 or module.sampling.top_k > 0:
         rank_zero_warn(
             "model.sampling: top_p < 1 or top_k > 0 samples from another distribution than the one that is trained; "
             "keep them for model.eval_sampling"
+        )
+
+
+def check_whole_phases(module: "OnlineAlgorithm") -> None:
+    """Refuse epochs that end in the middle of a phase, where Lightning would step on part of a window.
+
+    Args:
+        module: The algorithm, its loaders already made.
+
+    Raises:
+        UserError: With the number of micro-batches that a phase has.
+    """
+    num_batches = module.trainer.num_training_batches
+    if num_batches % module.num_slots:
+        raise UserError(
+            f"trainer.limit_train_batches: {num_batches} micro-batches are no whole number of phases; set a multiple "
+            f"of {module.num_slots} (model.epochs_per_phase × model.windows_per_phase × trainer.accumulate_grad_batches)"
         )
 
 

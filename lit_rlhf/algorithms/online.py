@@ -15,7 +15,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from lit_rlhf.algorithms.base import Algorithm
-from lit_rlhf.algorithms.checks import check_online_settings, check_prompt_lengths, describe_batches
+from lit_rlhf.algorithms.checks import (
+    check_online_settings,
+    check_prompt_lengths,
+    check_whole_phases,
+    describe_batches,
+)
 from lit_rlhf.algorithms.collection import Collector
 from lit_rlhf.algorithms.evaluation import Evaluation
 from lit_rlhf.algorithms.forwards import dummy_share, join_shown, score_experience
@@ -148,9 +153,15 @@ class OnlineAlgorithm(Algorithm):
         self.reward_set.check_columns({name for row in rows for name in row})
         check_prompt_lengths(self.backbone.tokenizer, rows, self.backbone.context_length, self.model)
         if stage == "fit":
-            check_online_settings(self, data.prompts_per_phase)
-            rank_zero_info(describe_batches(self, data.prompts_per_phase))
+            num_prompts = min(data.prompts_per_phase, len(data.train_rows))
+            check_online_settings(self, num_prompts)
+            rank_zero_info(describe_batches(self, num_prompts))
             data.num_slots = self.num_slots
+
+    def on_train_start(self) -> None:
+        """Check that phases fit into epochs, then evaluate once before the first update."""
+        check_whole_phases(self)
+        super().on_train_start()
 
     def training_step(self, rows: list[Row], batch_idx: int) -> dict[str, Any]:
         """Collect experience at a phase's first slot, then return the loss of one micro-batch."""
@@ -190,6 +201,8 @@ class OnlineAlgorithm(Algorithm):
         super().on_load_checkpoint(checkpoint)
         self.phase, saved = checkpoint["phase"]["number"], checkpoint["phase"]["experience"]
         self.experience, self.slots = None, []
+        if self._trainer is None or not self._trainer.training:
+            return  # loaded to be used or evaluated, not to go on
         if any(state is not None for state in saved):
             if len(saved) != self.trainer.world_size:
                 raise UserError(

@@ -46,6 +46,7 @@ from lit_rlhf.functional.policy_losses import (
     tis_weights,
 )
 from lit_rlhf.rollout.experience import Experience
+from lit_rlhf_callbacks.errors import UserError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -232,7 +233,8 @@ class ReinforcePlusPlus(PolicyGradient):
     def compute_advantages(self, experience: Experience) -> Tensor:
         """Return reward minus KL still to come, whitened over all tokens of all ranks, ``[N, T]``."""
         mask = experience.completion_mask
-        returns = experience.rewards[:, None].expand(mask.shape)
+        rewards = baseline_advantages(experience.rewards, experience.prompt_ids, baseline=self.baseline, scale="none")
+        returns = rewards[:, None].expand(mask.shape)
         if self.beta and self.kl_in == "reward":
             returns = returns - self.beta * returns_to_go(self._token_kl(experience), mask)
         return whiten(returns, mask, reduce=sum_over_ranks)
@@ -328,8 +330,21 @@ class MaxRL(PolicyGradient):
     advantage_scale: Scale = "none"
     aggregation: Aggregation = "seq_mean_token_mean"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beta and self.kl_in == "reward":
+            raise UserError(
+                "model.kl_in: reward, but MaxRL divides by a prompt's mean reward, which a KL would make negative; "
+                "set kl_in: loss"
+            )
+
     def reward_advantages(self, rewards: Tensor, prompt_ids: Tensor) -> Tensor:
         """Return (reward - group mean) / group mean, ``[N]``."""
+        if (rewards < 0).any():
+            raise UserError(
+                f"model.rewards: MaxRL divides by a prompt's mean reward, so none may be negative, got "
+                f"{rewards.min().item():g}; use 0 for wrong and 1 for right, or GRPO"
+            )
         return maxrl_advantages(rewards, prompt_ids)
 
     def policy_loss(self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> PolicyLoss:
