@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -21,7 +20,7 @@ from lit_rlhf.data import PromptData
 from lit_rlhf.rollout import Sampling
 
 
-@dataclass
+@dataclass(repr=False)
 class Seen(Callback):
     """What a run showed: micro-batches, windows, gradients, and the weights before and after."""
 
@@ -170,8 +169,8 @@ def deviation(run, other):
 def same_samples(train_one, train_other, seeds=(7, 8, 9)):
     """Train two runs that must agree, and return them.
 
-    After the first update weights agree up to rounding, and once in some 100,000 tokens that moves a sampled token over
-    a boundary of the cumulative distribution. It does not for every seed: the first that shows the same samples is used.
+    After the first update weights agree up to rounding, which moves one sampled token in some 100,000 over a boundary
+    of the cumulative distribution. Not with every seed, so the first that shows the same samples is taken.
     """
     for seed in seeds:
         one, other = train_one(seed=seed), train_other(seed=seed)

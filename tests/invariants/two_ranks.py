@@ -22,7 +22,7 @@ class TwoRanks:
         self.processes, self.pipes = [], []
 
     def __call__(self, function, *args, **kwargs):
-        """Return each rank's result, in order; raise `RuntimeError` with the traceback of the rank that failed first."""
+        """Return each rank's result, in order; raise `RuntimeError` with the traceback of a rank that failed."""
         if not self.processes:
             self.start()
         for pipe in self.pipes:
