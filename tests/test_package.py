@@ -126,7 +126,7 @@ def test_an_installed_wheel_trains_in_an_empty_folder(wheel, tmp_path):
     empty.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(site)}
     assert str(site) in run_python("import lit_rlhf; print(lit_rlhf.__file__)", cwd=empty, env=environment)
-    small = "--trainer.max_steps 1 --data.num_eval 4 --data.prompts_per_phase 2 --name first"
+    small = "--trainer.max_steps 1 --data.num_eval 4 --data.prompts_per_phase 2 --data.limit 16 --name first"
     command = [sys.executable, "-m", "lit_rlhf", "fit", "--config", "configs/grpo.yaml", *small.split()]
     done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -17,9 +17,10 @@ import lit_rlhf_callbacks
 from lit_rlhf.algorithms import Algorithm
 from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.cli.arguments import read_arguments
+from lit_rlhf.cli.known_names import parser_keys
 from lit_rlhf.cli.progress import UpdateProgressBar
 from lit_rlhf.cli.quiet import quiet
-from lit_rlhf.cli.readable import known_keys, readable
+from lit_rlhf.cli.readable import readable
 from lit_rlhf.cli.saved_config import SaveRunConfig
 from lit_rlhf_callbacks.errors import UserError
 from lit_rlhf_callbacks.run_dir import assign_run_dir
@@ -94,7 +95,7 @@ class LitRLHFCLI(LightningCLI):
         try:
             self.config = parser.parse_args(args)  # type: ignore[arg-type]
         except ArgumentError as error:
-            keys = known_keys(self._subcommand_parsers[args[0]])  # type: ignore[index]
+            keys = parser_keys(self._subcommand_parsers[args[0]])  # type: ignore[index]
             raise UserError(readable(str(error), keys)) from error
 
     def _parse_ckpt_path(self) -> None:

@@ -4,32 +4,12 @@ jsonargparse tries every type that a setting may have and lists why each failed.
 innermost one of the branch that got furthest: ``Option 'group_sise' is not accepted`` below ``model`` and ``GRPO``.
 """
 
-import inspect
 import re
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
-from importlib import import_module
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import NamedTuple
 
-from lightning.pytorch import Callback, LightningDataModule
-from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import Strategy
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
-from lit_rlhf.algorithms import Algorithm
+from lit_rlhf.cli.known_names import class_names, group_setting_names, setting_names
 from lit_rlhf.cli.spelling import meant
-
-# What a setting of this name must be a class of, to look for the name that was meant.
-BASES: dict[str, type] = {
-    "model": Algorithm,
-    "data": LightningDataModule,
-    "callbacks": Callback,
-    "logger": Logger,
-    "strategy": Strategy,
-    "optimizer": Optimizer,
-    "lr_scheduler": LRScheduler,
-}
 
 _KEY = re.compile(r"Parser key ['\"](?P<name>[^'\"]+)['\"]:")
 _OWNER = re.compile(r"Problem with given class_path ['\"](?P<name>[^'\"]*)['\"]:")
@@ -91,9 +71,9 @@ def readable(message: str, known_keys: Iterable[str]) -> str:
     if problem := _innermost(lines, _UNKNOWN):
         return _unknown_setting(problem, known_keys)
     problem = _innermost(lines, _CLASS)
-    if problem is not None and (base := BASES.get(problem.key.rpartition(".")[2])):
+    if problem is not None and (names := class_names(problem.key.rpartition(".")[2])):
         name = problem.match["value"]
-        return f"{problem.key}: no class {name}{_suggestion(name, _subclasses(base))}"
+        return f"{problem.key}: no class {name}{_suggestion(name, names)}"
     if problem := _innermost(lines, _VALUE):
         return _bad_value(problem)
     problem = _innermost(lines, _NEWS)
@@ -147,9 +127,9 @@ def _unknown_setting(problem: Problem, known_keys: Iterable[str]) -> str:
     if given := re.search(r"class_path='([^']+)'", match.string):
         owner = given[1]
     if match["group"]:
-        path, names, whose = [*keys, match["group"], match["nested"]], _group_settings(owner, match["group"]), ""
+        path, names, whose = [*keys, match["group"], match["nested"]], group_setting_names(owner, match["group"]), ""
     else:
-        path, names, whose = [*keys, match["option"]], _settings(owner), f" of {owner.rpartition('.')[2]}"
+        path, names, whose = [*keys, match["option"]], setting_names(owner), f" of {owner.rpartition('.')[2]}"
     return f"{'.'.join(path)}: no such setting{whose}{_suggestion(path[-1], names)}"
 
 
@@ -166,31 +146,6 @@ def _bad_value(problem: Problem) -> str:
     return f"{problem.key}: expected {wanted}, got {value}"
 
 
-def _settings(class_path: str) -> list[str]:
-    return [name for kind in _imported(class_path).__mro__ for name in inspect.signature(kind.__init__).parameters]
-
-
-def _group_settings(class_path: str, group: str) -> list[str]:
-    hint = get_type_hints(_imported(class_path))[group]
-    settings = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
-    return [field.name for field in fields(settings)] if settings is not None else []
-
-
-def _imported(class_path: str) -> Any:
-    module, _, name = class_path.rpartition(".")
-    return getattr(import_module(module), name)
-
-
-def _subclasses(base: type) -> list[str]:
-    children: list[type] = base.__subclasses__()
-    return [name for child in children for name in [child.__name__, *_subclasses(child)]]
-
-
 def _suggestion(name: str, known: Iterable[str]) -> str:
     suggestion = meant(name, known)
     return f"; {suggestion}" if suggestion else ""
-
-
-def known_keys(parser: Any) -> list[str]:
-    """List every key a subcommand's parser has."""
-    return [action.dest for action in parser._actions if action.dest]

@@ -28,8 +28,8 @@ def test_help_is_a_table_of_commands_before_anything_is_imported():
 
 def test_fit_help_costs_little_more_than_lightning():
     base = "import lightning.pytorch.cli, peft"
-    ratio = min(seconds("-m", "lit_rlhf", "fit", "--help")[0] / seconds("-c", base)[0] for _ in range(2))
-    assert ratio < 1.5
+    ratios = (seconds("-m", "lit_rlhf", "fit", "--help")[0] / seconds("-c", base)[0] for _ in range(3))
+    assert any(ratio < 1.5 for ratio in ratios)  # the machine may be busy with something else meanwhile
 
 
 def test_every_command_has_a_main():
