@@ -146,8 +146,12 @@ class PolicyMonitor(Callback):
         missing = [f"{name} (no {key} in tokens)" for name, key in unmeasured.items()]
         if unmeasured and not self._has_tokens:
             missing = [f"{', '.join(unmeasured)} (training_step returns no tokens)"]
-        if self.probe is None and "kl" not in names:
-            missing.append("drift/forward_kl (no score(tokens), and no Hugging Face model with batches of input_ids)")
+        if "kl" in unmeasured:
+            missing.append(
+                "drift/forward_kl (no score(tokens), and no Hugging Face model with batches of input_ids)"
+                if self.probe is None
+                else "drift/forward_kl is measured instead of kl"
+            )
         if missing:
             rank_zero_info(f"PolicyMonitor could not be checked: {'; '.join(missing)}. See callbacks/README.md.")
 

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lit_rlhf_callbacks.append_only import replace_text
 from lit_rlhf_callbacks.environment import command, git_state, hardware, versions
 from lit_rlhf_callbacks.logged_values import as_floats
+from lit_rlhf_callbacks.metric_table import in_table_order
 from lit_rlhf_callbacks.protocol import offered
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.run_dir import run_dir
@@ -113,12 +114,13 @@ class RunRecord(Callback):
             return
         assert self.path is not None
         hours, device_hours = run_clock(trainer).read()
+        last = as_floats(self._evaluated | self._returned)
         record = self._record | {
             "status": status,
             "global_step": trainer.global_step,
             "hours": hours,
             "device_hours": device_hours,
-            "final_metrics": as_floats(self._evaluated | self._returned) if status != "running" else None,
+            "final_metrics": {name: last[name] for name in in_table_order(last)} if status != "running" else None,
         }
         replace_text(self.path, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
