@@ -90,7 +90,7 @@ def check_whole_phases(module: "OnlineAlgorithm") -> None:
     if num_batches % module.num_slots:
         raise UserError(
             f"trainer.limit_train_batches: {num_batches} micro-batches are no whole number of phases; set a multiple "
-            f"of {module.num_slots} (model.epochs_per_phase × model.windows_per_phase × trainer.accumulate_grad_batches)"
+            f"of {module.num_slots} (epochs_per_phase × windows_per_phase × accumulate_grad_batches)"
         )
 
 

@@ -195,8 +195,8 @@ def quiet() -> Iterator[None]:
         transformers.utils.logging.enable_progress_bar()
 
 
-def write_model(folder, architecture="llama", *, seed=0, **settings):
-    """Write a tiny random model that ends its completions now and then, with the embedded tokenizer."""
+def write_model(folder, architecture="llama", *, seed=0, ends=True, **settings):
+    """Write a tiny random model with the embedded tokenizer; it ends its completions now and then, or hardly ever."""
     tokenizer = AutoTokenizer.from_pretrained(builtin.model_folder("tiny"))
     ids = {
         "vocab_size": len(tokenizer),
@@ -224,7 +224,8 @@ def write_model(folder, architecture="llama", *, seed=0, **settings):
             parameter.data.mul_(10)  # far from uniform, so that a mistake shows
     with quiet():
         model.save_pretrained(folder)
-    stop_ids = [tokenizer.eos_token_id, *range(8, len(tokenizer), 8)]  # or nearly every completion would be cut off
+    # One token of 261 would cut off nearly every completion: take every eighth as an end.
+    stop_ids = [tokenizer.eos_token_id, *(range(8, len(tokenizer), 8) if ends else [])]
     GenerationConfig(eos_token_id=stop_ids).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
