@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Literal, TypeAlias
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.strategies import DeepSpeedStrategy
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.ranks import world_size
+from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.algorithms.settings import as_factory, as_settings, save_plain_hyperparameters
 from lit_rlhf.backbone import Backbone, LoRA
 from lit_rlhf_callbacks.errors import UserError
@@ -118,6 +119,10 @@ class Algorithm(LightningModule):
         self.backbone.load()
         if self.device_mesh is not None:
             self.backbone.shard(self.device_mesh)
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Let the settings of the optimiser be the config's on a resume, from Python as from the command line."""
+        return [ConfiguredOptimizer()]
 
     def configure_optimizers(self) -> Any:
         """Hand the trainable parameters, and nothing frozen, to the optimiser."""
