@@ -25,14 +25,24 @@ def check_prompt_lengths(
         model: How the user calls it.
 
     Raises:
-        UserError: If a prompt is as long as the context.
+        UserError: If a prompt is as long as the context, or cannot be rendered.
     """
-    for prompt in tokenise(tokenizer, rows):
+    if not rows:
+        return
+    overhead = len(tokenise(tokenizer, rows[:1])[0].ids)  # at least what the template adds to one message
+    # a token is at least a byte of text, so most prompts need not be rendered to know that they fit
+    suspects = [row for row in rows if _num_bytes(row["prompt"], overhead) >= context_length]
+    for prompt in tokenise(tokenizer, suspects):
         if len(prompt.ids) >= context_length:
             raise UserError(
                 f"data.prompts: prompt {prompt.prompt_id} has {len(prompt.ids)} tokens, but '{model}' sees "
                 f"{context_length}; shorten or remove it, or take a model with a longer context"
             )
+
+
+def _num_bytes(prompt: str | Sequence[dict[str, str]], per_message: int) -> int:
+    texts = [prompt] if isinstance(prompt, str) else [str(message.get("content", "")) for message in prompt]
+    return sum(2 * len(text.encode()) + per_message for text in texts)  # twice: normalising may lengthen text
 
 
 def check_online_settings(module: "OnlineAlgorithm", num_prompts: int) -> None:
