@@ -1,16 +1,19 @@
 """Losses on preferences, from sequence log-probs of chosen and rejected completions.
 
 A reward is β (log π - log π_ref) of a completion, up to a term that depends on the prompt alone (arXiv 2305.18290).
+Throughout, r_c and r_r are the two log-ratios, h = r_c - r_r. Every loss is in fp32 whatever comes in: bf16 has no
+digits left for the difference of two sums of some hundred nats.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import logsigmoid
 
 FDivergence = Literal["reverse_kl", "forward_kl", "js", "alpha"]
-MAX_LOG_RATIO = 20.0  # beyond it exp() of a log-ratio says nothing but "far"
+MAX_EXPONENT = 20.0  # exp() is continued by its tangent from here: at 89 it is inf in fp32, and inf - inf is nan
 
 
 class PreferenceLoss(NamedTuple):
@@ -37,8 +40,9 @@ def dpo_loss(
 ) -> PreferenceLoss:
     """Direct preference optimisation: -log σ(βh), with smoothed labels if asked (conservative DPO).
 
-    h is the difference of the chosen and the rejected completion's f'(π/π_ref); for the reverse KL that is the
-    difference of log-ratios (arXiv 2305.18290, eq. 7; f-divergences arXiv 2309.16240, table 1).
+    h = f'(π/π_ref) of the chosen less that of the rejected completion, which for the reverse KL is the difference of
+    log-ratios (arXiv 2305.18290, eq. 7; f-divergences: arXiv 2309.16240, table 1). With smoothing it is the
+    cross-entropy -(1 - ε) log σ(βh) - ε log σ(-βh), which is least at a finite h: σ(βh) = 1 - ε.
 
     Args:
         chosen_logps: ``[B]`` under the policy, sums over tokens (means: length-normalised DPO).
@@ -48,21 +52,28 @@ def dpo_loss(
         beta: Scale of the rewards.
         label_smoothing: ε, how often a label is wrong; 0 to below 0.5.
         f_divergence: What holds the policy to the reference.
-        alpha: Of the ``alpha`` divergence, above 0 and below 1.
+        alpha: Of the ``alpha`` divergence, above 0 (towards the reverse KL) and below 1 (towards the forward KL);
+            TRL's ``f_alpha_divergence_coef`` is 1 - alpha.
 
     Returns:
-        The losses, ln 2 where policy and reference are the same, and the rewards.
+        The losses, ln 2 where policy and reference are the same, and the rewards β f', 0 there.
+
+    Raises:
+        ValueError: If ``label_smoothing`` or ``alpha`` lies outside its range.
 
     Example:
         >>> zeros = torch.zeros(1)
         >>> dpo_loss(zeros, zeros, zeros, zeros, beta=0.1).losses
         tensor([0.6931])
+        >>> dpo_loss(torch.tensor([-3.0]), torch.tensor([-9.0]), torch.tensor([-4.0]), torch.tensor([-8.0]), beta=0.5)
+        PreferenceLoss(losses=tensor([0.3133]), chosen_rewards=tensor([0.5000]), rejected_rewards=tensor([-0.5000]))
     """
-    chosen = _f_prime(chosen_logps - ref_chosen_logps, f_divergence, alpha)
-    rejected = _f_prime(rejected_logps - ref_rejected_logps, f_divergence, alpha)
-    logits = beta * (chosen - rejected)
+    _check_smoothing(label_smoothing)
+    chosen = beta * _f_prime(_log_ratio(chosen_logps, ref_chosen_logps), f_divergence, alpha)
+    rejected = beta * _f_prime(_log_ratio(rejected_logps, ref_rejected_logps), f_divergence, alpha)
+    logits = chosen - rejected
     losses = -(1 - label_smoothing) * logsigmoid(logits) - label_smoothing * logsigmoid(-logits)
-    return PreferenceLoss(losses, (beta * chosen).detach(), (beta * rejected).detach())
+    return PreferenceLoss(losses, chosen.detach(), rejected.detach())
 
 
 def robust_dpo_loss(
@@ -76,6 +87,9 @@ def robust_dpo_loss(
 ) -> PreferenceLoss:
     """DPO whose expectation under labels flipped with probability ε is DPO on clean labels (arXiv 2403.00409, eq. 12).
 
+    (-(1 - ε) log σ(βh) + ε log σ(-βh)) / (1 - 2ε). It has no least value: it falls below 0, by about ε/(1 - 2ε) per
+    unit of βh, and never stops pulling a pair apart.
+
     Args:
         chosen_logps: ``[B]`` under the policy.
         rejected_logps: ``[B]``.
@@ -86,8 +100,18 @@ def robust_dpo_loss(
 
     Returns:
         The losses, ln 2 at the start, and the rewards.
+
+    Raises:
+        ValueError: If ``label_smoothing`` is not at least 0 and below 0.5: labels wrong half the time say nothing.
+
+    Example:
+        >>> chosen, zeros = torch.tensor([0.0, 9.0]), torch.zeros(2)
+        >>> robust_dpo_loss(chosen, zeros, zeros, zeros, beta=1.0, label_smoothing=0.1).losses
+        tensor([ 0.6931, -1.1249])
     """
-    chosen, rejected = beta * (chosen_logps - ref_chosen_logps), beta * (rejected_logps - ref_rejected_logps)
+    _check_smoothing(label_smoothing)
+    chosen = beta * _log_ratio(chosen_logps, ref_chosen_logps)
+    rejected = beta * _log_ratio(rejected_logps, ref_rejected_logps)
     logits = chosen - rejected
     losses = -(1 - label_smoothing) * logsigmoid(logits) + label_smoothing * logsigmoid(-logits)
     return PreferenceLoss(losses / (1 - 2 * label_smoothing), chosen.detach(), rejected.detach())
@@ -99,21 +123,23 @@ def ipo_loss(
     """Identity preference optimisation: (h - 1/(2β))² (arXiv 2310.12036, eq. 17).
 
     Args:
-        chosen_logps: ``[B]`` under the policy; sums as in the paper, or means as TRL takes them.
+        chosen_logps: ``[B]`` under the policy; means, as its authors used them and TRL does, or sums, as the paper
+            writes it: then h is drawn to the same margin however long the completions are.
         rejected_logps: ``[B]``.
         ref_chosen_logps: ``[B]`` under the reference.
         ref_rejected_logps: ``[B]``.
-        beta: 1/(2β) is the margin that h is drawn to.
+        beta: The paper's τ: 1/(2β) is the margin that h is drawn to, from below and from above.
 
     Returns:
-        The losses, (1/(2β))² at the start, and the rewards.
+        The losses, (1/(2β))² at the start, whose scale no other loss shares, and the rewards.
 
     Example:
         >>> zeros = torch.zeros(1)
         >>> ipo_loss(zeros, zeros, zeros, zeros, beta=0.1).losses
         tensor([25.])
     """
-    chosen, rejected = chosen_logps - ref_chosen_logps, rejected_logps - ref_rejected_logps
+    chosen = _log_ratio(chosen_logps, ref_chosen_logps)
+    rejected = _log_ratio(rejected_logps, ref_rejected_logps)
     losses = (chosen - rejected - 1 / (2 * beta)).square()
     return PreferenceLoss(losses, (beta * chosen).detach(), (beta * rejected).detach())
 
@@ -131,9 +157,15 @@ def hinge_loss(
         beta: Scale of the rewards.
 
     Returns:
-        The losses, 1 at the start, and the rewards.
+        The losses, 1 at the start and 0, with no gradient, once βh has reached 1; and the rewards.
+
+    Example:
+        >>> chosen, zeros = torch.tensor([0.0, 4.0, 40.0]), torch.zeros(3)
+        >>> hinge_loss(chosen, zeros, zeros, zeros, beta=0.1).losses
+        tensor([1.0000, 0.6000, 0.0000])
     """
-    chosen, rejected = beta * (chosen_logps - ref_chosen_logps), beta * (rejected_logps - ref_rejected_logps)
+    chosen = beta * _log_ratio(chosen_logps, ref_chosen_logps)
+    rejected = beta * _log_ratio(rejected_logps, ref_rejected_logps)
     return PreferenceLoss((1 - (chosen - rejected)).relu(), chosen.detach(), rejected.detach())
 
 
@@ -144,17 +176,18 @@ def simpo_loss(chosen_means: Tensor, rejected_means: Tensor, *, beta: float, gam
         chosen_means: ``[B]`` log-probs per token under the policy.
         rejected_means: ``[B]``.
         beta: Scale of the rewards.
-        gamma: Target margin of the means: the paper's γ/β, and what TRL calls ``simpo_gamma / beta``.
+        gamma: Target margin of the means, in nats per token: the paper's γ/β. TRL's ``simpo_gamma`` is the paper's γ,
+            which is ``beta * gamma`` here.
 
     Returns:
-        The losses and the rewards.
+        The losses, softplus(βγ) where both means are equal, and the rewards β × mean.
 
     Example:
         >>> simpo_loss(torch.zeros(1), torch.zeros(1), beta=2.0, gamma=0.5).losses
         tensor([1.3133])
     """
-    losses = -logsigmoid(beta * (chosen_means - rejected_means - gamma))
-    return PreferenceLoss(losses, (beta * chosen_means).detach(), (beta * rejected_means).detach())
+    chosen, rejected = beta * chosen_means.float(), beta * rejected_means.float()
+    return PreferenceLoss(-logsigmoid(chosen - rejected - beta * gamma), chosen.detach(), rejected.detach())
 
 
 def cpo_loss(
@@ -169,39 +202,56 @@ def cpo_loss(
         label_smoothing: ε, how often a label is wrong.
 
     Returns:
-        The losses and the rewards; the likelihood of the chosen completion is added by the caller.
+        The losses, ln 2 where both log-probs are equal, and the rewards β log π. The paper adds the negative
+        log-likelihood of the chosen completion; here that is the caller's.
+
+    Raises:
+        ValueError: If ``label_smoothing`` is not at least 0 and below 0.5.
+
+    Example:
+        >>> cpo_loss(torch.tensor([-20.0]), torch.tensor([-30.0]), beta=0.1).losses
+        tensor([0.3133])
     """
     zeros = torch.zeros_like(chosen_logps)
     return dpo_loss(chosen_logps, rejected_logps, zeros, zeros, beta=beta, label_smoothing=label_smoothing)
 
 
 def log_odds_ratio(chosen_means: Tensor, rejected_means: Tensor) -> Tensor:
-    """Log of the ratio of odds p/(1 - p), p = exp(mean log-prob).
+    """Log of the ratio of odds p/(1 - p), p = exp(mean log-prob) (arXiv 2403.07691, eqs. 3 to 5).
 
     Args:
-        chosen_means: ``[B]`` log-probs per token; clamped below 0, where the odds are infinite.
+        chosen_means: ``[B]`` log-probs per token; clamped to -1e-6 at most, since the odds of p = 1 are infinite.
         rejected_means: ``[B]``.
 
     Returns:
         ``[B]``, fp32.
+
+    Example:
+        >>> log_odds_ratio(torch.tensor([0.75, 1.0]).log(), torch.tensor([0.5, 0.5]).log())  # log 3, and the clamp
+        tensor([ 1.0986, 13.8155])
     """
     chosen, rejected = chosen_means.float().clamp(max=-1e-6), rejected_means.float().clamp(max=-1e-6)
     return (chosen - rejected) - (_log1mexp(chosen) - _log1mexp(rejected))
 
 
 def orpo_odds_loss(chosen_means: Tensor, rejected_means: Tensor, *, beta: float) -> PreferenceLoss:
-    """ORPO's preference term: -β log σ(log odds ratio) (arXiv 2403.07691, eq. 6).
+    """ORPO's preference term: -β log σ(log odds ratio) (arXiv 2403.07691, eqs. 6 and 7).
 
     Args:
-        chosen_means: ``[B]`` log-probs per token: sums would make the odds of any long completion vanish.
+        chosen_means: ``[B]`` log-probs per token. Of sums, p underflows for any long completion, the log odds ratio is
+            their difference, hundreds of nats, and the term is 0 or outweighs the likelihood a hundredfold.
         rejected_means: ``[B]``.
-        beta: The paper's λ, the weight against the likelihood, which the caller adds.
+        beta: The paper's λ, the weight against the likelihood of the chosen completion, which the caller adds.
 
     Returns:
-        The losses and the rewards.
+        The losses, β ln 2 where both means are equal, and the rewards β × mean.
+
+    Example:
+        >>> orpo_odds_loss(torch.tensor([0.75]).log(), torch.tensor([0.5]).log(), beta=1.0).losses  # odds 3 : 1
+        tensor([0.2877])
     """
     losses = -beta * logsigmoid(log_odds_ratio(chosen_means, rejected_means))
-    return PreferenceLoss(losses, (beta * chosen_means).detach(), (beta * rejected_means).detach())
+    return PreferenceLoss(losses, (beta * chosen_means.float()).detach(), (beta * rejected_means.float()).detach())
 
 
 def kto_loss(
@@ -216,29 +266,37 @@ def kto_loss(
 ) -> Tensor:
     """Kahneman-Tversky optimisation on single judged completions (arXiv 2402.01306, eq. 7).
 
+    λ (1 - σ(±β(r - z))), + and λ_D for a desirable completion, - and λ_U for an undesirable one; r is its log-ratio and
+    z the reference point.
+
     Args:
         logps: ``[B]`` sums under the policy.
         ref_logps: ``[B]`` under the reference.
         good_mask: ``[B]`` bool, True for a desirable completion.
-        kl: Scalar, the reference point: the KL estimated from mismatched prompts and completions. No gradient flows
-            through it, and what is below 0 counts as 0.
+        kl: Scalar, z: the mean log-ratio of mismatched pairs, each prompt with another prompt's completion. No gradient
+            flows through it, and what is below 0 counts as 0.
         beta: Scale of the rewards.
-        desirable_weight: λ_D.
+        desirable_weight: λ_D. Keep λ_D × desirable rows between 1 and 4/3 times λ_U × undesirable rows.
         undesirable_weight: λ_U.
 
     Returns:
         ``[B]``; half the weight at the start.
+
+    Example:
+        >>> good_mask, zeros = torch.tensor([True, False]), torch.zeros(2)
+        >>> kto_loss(zeros, zeros, good_mask, kl=torch.tensor(2.0), beta=0.5)  # both below what the KL makes usual
+        tensor([0.7311, 0.2689])
     """
-    reference_point = kl.detach().clamp(min=0)
-    distance = torch.where(good_mask, 1.0, -1.0) * (logps - ref_logps - reference_point)
+    reference_point = kl.detach().float().clamp(min=0)
+    distance = torch.where(good_mask, 1.0, -1.0) * (_log_ratio(logps, ref_logps) - reference_point)
     weight = torch.where(good_mask, desirable_weight, undesirable_weight)
-    return weight * (1 - torch.sigmoid(beta * distance))
+    return weight * torch.sigmoid(-beta * distance)
 
 
 def apo_zero_loss(
     chosen_logps: Tensor, rejected_logps: Tensor, ref_chosen_logps: Tensor, ref_rejected_logps: Tensor, *, beta: float
 ) -> PreferenceLoss:
-    """Anchored preference optimisation for good chosen completions: 1 - σ(βr_c) + σ(βr_r) (arXiv 2408.06266).
+    """Anchored preference optimisation for good chosen completions: 1 - σ(βr_c) + σ(βr_r) (arXiv 2408.06266, eq. 7).
 
     Args:
         chosen_logps: ``[B]`` under the policy.
@@ -248,17 +306,23 @@ def apo_zero_loss(
         beta: Scale of the rewards.
 
     Returns:
-        The losses, 1 at the start (the paper writes it without the constant, 0), and the rewards.
+        The losses, 1 at the start (the paper writes them without the constant 1: 0), and the rewards.
+
+    Example:
+        >>> chosen, rejected, zeros = torch.tensor([0.0, 2.0]), torch.tensor([0.0, -2.0]), torch.zeros(2)
+        >>> apo_zero_loss(chosen, rejected, zeros, zeros, beta=0.5).losses
+        tensor([1.0000, 0.5379])
     """
-    chosen, rejected = beta * (chosen_logps - ref_chosen_logps), beta * (rejected_logps - ref_rejected_logps)
-    losses = 1 - torch.sigmoid(chosen) + torch.sigmoid(rejected)
+    chosen = beta * _log_ratio(chosen_logps, ref_chosen_logps)
+    rejected = beta * _log_ratio(rejected_logps, ref_rejected_logps)
+    losses = torch.sigmoid(-chosen) + torch.sigmoid(rejected)
     return PreferenceLoss(losses, chosen.detach(), rejected.detach())
 
 
 def apo_down_loss(
     chosen_logps: Tensor, rejected_logps: Tensor, ref_chosen_logps: Tensor, ref_rejected_logps: Tensor, *, beta: float
 ) -> PreferenceLoss:
-    """Anchored preference optimisation for poor chosen completions: σ(βr_c) + 1 - σ(βh) (arXiv 2408.06266).
+    """Anchored preference optimisation for poor chosen completions: σ(βr_c) + 1 - σ(βh) (arXiv 2408.06266, eq. 8).
 
     Args:
         chosen_logps: ``[B]`` under the policy.
@@ -268,29 +332,46 @@ def apo_down_loss(
         beta: Scale of the rewards.
 
     Returns:
-        The losses, 1 at the start, and the rewards.
+        The losses, 1 at the start (the paper writes them without the constant 1: 0), and the rewards.
+
+    Example:
+        >>> chosen, rejected, zeros = torch.tensor([0.0, -2.0]), torch.tensor([0.0, -6.0]), torch.zeros(2)
+        >>> apo_down_loss(chosen, rejected, zeros, zeros, beta=0.5).losses
+        tensor([1.0000, 0.3881])
     """
-    chosen, rejected = beta * (chosen_logps - ref_chosen_logps), beta * (rejected_logps - ref_rejected_logps)
-    losses = torch.sigmoid(chosen) + 1 - torch.sigmoid(chosen - rejected)
+    chosen = beta * _log_ratio(chosen_logps, ref_chosen_logps)
+    rejected = beta * _log_ratio(rejected_logps, ref_rejected_logps)
+    losses = torch.sigmoid(chosen) + torch.sigmoid(rejected - chosen)
     return PreferenceLoss(losses, chosen.detach(), rejected.detach())
 
 
+def _log_ratio(logps: Tensor, ref_logps: Tensor) -> Tensor:
+    return logps.float() - ref_logps.float()
+
+
+def _check_smoothing(label_smoothing: float) -> None:
+    if not 0 <= label_smoothing < 0.5:
+        raise ValueError(f"label_smoothing must be at least 0 and below 0.5, got {label_smoothing}")
+
+
 def _f_prime(log_ratio: Tensor, divergence: FDivergence, alpha: float) -> Tensor:
-    """Return f'(u), u = π/π_ref, up to a constant that cancels between chosen and rejected."""
+    """Return f'(u), u = π/π_ref, with the constant that makes it 0 at u = 1."""
     if divergence == "reverse_kl":
         return log_ratio
-    bounded = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    if divergence == "forward_kl":
-        return -torch.exp(-bounded)
     if divergence == "js":
-        return bounded - softplus(bounded)
-    return (1 - torch.exp(-alpha * bounded)) / alpha
+        return logsigmoid(log_ratio) + math.log(2)
+    if divergence == "alpha" and not 0 < alpha < 1:
+        raise ValueError(f"alpha must be above 0 and below 1, got {alpha}")
+    power = 1.0 if divergence == "forward_kl" else alpha
+    exponent = -power * log_ratio  # (1 - u^-α) / α, which for α = 1 is the forward KL's
+    tangent = math.exp(MAX_EXPONENT) * (exponent - MAX_EXPONENT).relu()
+    return -(exponent.clamp(max=MAX_EXPONENT).expm1() + tangent) / power
 
 
 def _log1mexp(values: Tensor) -> Tensor:
     """Return log(1 - exp(x)) for x < 0 without cancellation (Mächler 2012)."""
-    near_zero = values > -0.6931
-    return torch.where(
+    near_zero = values > -math.log(2)
+    return torch.where(  # each branch is given harmless values where it is not taken: its gradient there is 0 * inf
         near_zero,
         torch.log(-torch.expm1(values.where(near_zero, -0.5))),
         torch.log1p(-torch.exp(values.where(~near_zero, -1.0))),

@@ -1,13 +1,19 @@
-"""Losses of reward models: on pairs, on rankings, on tokens of judged completions, on judged steps."""
+"""Losses of reward models: on pairs, on rankings, on tokens of judged completions, on judged steps.
 
+All are in fp32 whatever comes in.
+"""
+
+import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, logsigmoid
 
 
 def bradley_terry_loss(
     chosen: Tensor, rejected: Tensor, margin: Tensor | None = None, *, center_coef: float = 0.0
 ) -> Tensor:
     """Negative log-likelihood of the preference under Bradley and Terry: -log σ(r_c - r_r - m).
+
+    Only differences count, so a constant may be added to all rewards; ``center_coef`` takes that freedom away.
 
     Args:
         chosen: ``[B]`` rewards of the chosen completions.
@@ -16,38 +22,39 @@ def bradley_terry_loss(
         center_coef: Weight of (r_c + r_r)², which keeps rewards around zero (arXiv 2312.09244).
 
     Returns:
-        ``[B]``; ln 2 where both rewards are equal and there is neither margin nor centring.
+        ``[B]``; ln 2 where both rewards are 0 and there is no margin.
 
     Example:
-        >>> import torch
         >>> bradley_terry_loss(torch.tensor([1.0, 0.0]), torch.tensor([1.0, -2.0]))
         tensor([0.6931, 0.1269])
     """
-    gap = chosen.float() - rejected.float()
-    if margin is not None:
-        gap = gap - margin
-    losses = -logsigmoid(gap)
-    return losses + center_coef * (chosen.float() + rejected.float()).square() if center_coef else losses
+    chosen, rejected = chosen.float(), rejected.float()
+    gap = chosen - rejected if margin is None else chosen - rejected - margin.float()
+    return -logsigmoid(gap) + center_coef * (chosen + rejected).square()
 
 
 def plackett_luce_loss(scores: Tensor, rank_mask: Tensor) -> Tensor:
-    """Negative log-likelihood of a whole ranking: each item wins against all that rank below it.
+    """Negative log-likelihood of a whole ranking: each item in turn is chosen among itself and all below it.
+
+    -Σ_k log(exp r_k / Σ_{j ≥ k} exp r_j) (Plackett, 1975; for reward models arXiv 2301.11270).
 
     Args:
         scores: ``[B, K]`` rewards, best first.
-        rank_mask: ``[B, K]`` bool, True where there is an item; the real ones come first.
+        rank_mask: ``[B, K]`` bool, True where there is an item.
 
     Returns:
-        ``[B]``; log K! where all K rewards are equal. For K = 2 it is Bradley and Terry's.
+        ``[B]``; log K! where the rewards of K items are equal. For two items it is Bradley and Terry's.
 
     Example:
-        >>> import torch
         >>> plackett_luce_loss(torch.zeros(1, 3), torch.tensor([[True, True, True]]))  # log 3!
         tensor([1.7918])
     """
-    masked = scores.float().masked_fill(~rank_mask, float("-inf"))
-    below = masked.flip(-1).logcumsumexp(-1).flip(-1)  # over each item and all below it
-    return (below - masked).masked_fill(~rank_mask, 0.0).sum(-1)
+    scores = scores.float().masked_fill(~rank_mask, 0.0)
+    num_ranks = scores.shape[-1]
+    itself = torch.eye(num_ranks, dtype=torch.bool, device=scores.device)  # so that no row is empty, padding's neither
+    rivals_mask = itself.logical_not().triu() & rank_mask[:, None, :] | itself  # [B, K, K]
+    among = scores[:, None, :].expand_as(rivals_mask).masked_fill(~rivals_mask, float("-inf"))
+    return (among.logsumexp(-1) - scores).masked_fill(~rank_mask, 0.0).sum(-1)
 
 
 def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
@@ -59,10 +66,9 @@ def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         mask: ``[B, T]`` bool, the completion's tokens.
 
     Returns:
-        ``[B, T]``, zero where the mask is False (arXiv 2110.14168).
+        ``[B, T]``, zero where the mask is False (arXiv 2110.14168); ln 2 where the logit is 0.
 
     Example:
-        >>> import torch
         >>> outcome_loss(torch.zeros(1, 2), torch.tensor([1.0]), torch.tensor([[False, True]]))
         tensor([[0.0000, 0.6931]])
     """
@@ -71,20 +77,25 @@ def outcome_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def process_loss(logits: Tensor, step_labels: Tensor, step_mask: Tensor) -> Tensor:
-    """Cross-entropy of a process reward model at the last token of each step.
+    """Cross-entropy of a process reward model at the last token of each step (arXiv 2305.20050).
 
     Args:
-        logits: ``[B, T]`` of the step being right.
-        step_labels: ``[B, T]``, 1 right and 0 wrong, where a step ends.
+        logits: ``[B, T]`` of the step being right; or ``[B, T, C]``, one per class.
+        step_labels: ``[B, T]``, 1 right and 0 wrong, where a step ends; or the class, 0 to C - 1.
         step_mask: ``[B, T]`` bool, True on the last token of each step.
 
     Returns:
-        ``[B, T]``, zero where the mask is False (arXiv 2305.20050).
+        ``[B, T]``, zero where the mask is False; ln 2, or ln C, where all logits are 0.
 
     Example:
-        >>> import torch
-        >>> process_loss(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]), torch.tensor([[False, True]]))
+        >>> step_labels, step_mask = torch.tensor([[0.0, 1.0]]), torch.tensor([[False, True]])
+        >>> process_loss(torch.zeros(1, 2), step_labels, step_mask)
         tensor([[0.0000, 0.6931]])
+        >>> process_loss(torch.zeros(1, 2, 3), step_labels, step_mask)
+        tensor([[0.0000, 1.0986]])
     """
-    losses = binary_cross_entropy_with_logits(logits.float(), step_labels.float(), reduction="none")
+    if logits.dim() == 3:
+        losses = cross_entropy(logits.float().transpose(1, 2), step_labels.long(), reduction="none")
+    else:
+        losses = binary_cross_entropy_with_logits(logits.float(), step_labels.float(), reduction="none")
     return losses.masked_fill(~step_mask, 0.0)

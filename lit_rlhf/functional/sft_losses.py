@@ -17,7 +17,7 @@ def nll_loss(logps: Tensor) -> Tensor:
         >>> nll_loss(torch.tensor([[-0.5, -2.0]]))
         tensor([[0.5000, 2.0000]])
     """
-    return -logps
+    return -logps.float()
 
 
 def dft_loss(logps: Tensor) -> Tensor:
@@ -29,11 +29,13 @@ def dft_loss(logps: Tensor) -> Tensor:
         logps: ``[B, T]`` log-probs of the tokens, in nats.
 
     Returns:
-        ``[B, T]``, to be minimised; no gradient flows through the weight.
+        ``[B, T]``, to be minimised; no gradient flows through the weight. Its value does not compare with a negative
+        log-likelihood: of a token of probability p it is at most 1/e, at p = 1/e, and 0 at both ends.
 
     Example:
         >>> import torch
         >>> dft_loss(torch.tensor([[0.5, 0.25]]).log())
         tensor([[0.3466, 0.3466]])
     """
+    logps = logps.float()
     return -logps.detach().exp() * logps
