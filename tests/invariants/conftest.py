@@ -49,11 +49,17 @@ def run(model, data):
 
 
 @pytest.fixture(scope="session")
-def run_on_two_ranks(model, data):
-    """The same on two ranks; returns what each has seen."""
+def ranks():
+    """A function that runs another on both of two ranks, see `TwoRanks`."""
     ranks = TwoRanks()
-    yield _remembering(lambda *args, **kwargs: ranks(short_runs.train_one_of_two, *args, **kwargs), model, data)
+    yield ranks
     ranks.stop()
+
+
+@pytest.fixture(scope="session")
+def run_on_two_ranks(ranks, model, data):
+    """`run` on two ranks; returns what each has seen."""
+    return _remembering(lambda *args, **kwargs: ranks(short_runs.train_one_of_two, *args, **kwargs), model, data)
 
 
 def _remembering(train, model, data):

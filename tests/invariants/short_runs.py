@@ -189,6 +189,7 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec")
         warnings.filterwarnings("ignore", message=r"Found \d+ module\(s\) in eval mode")  # the reference
+        warnings.filterwarnings("ignore", message="The dirpath has changed|Checkpoint directory .* exists")
         yield
     logger.setLevel(level)
     if shows_progress:

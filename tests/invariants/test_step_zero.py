@@ -1,4 +1,4 @@
-"""T3, T4, T11: before the first update the policy is the reference and the sampler, at any temperature, in train mode."""
+"""T3, T4, T11: before the first update the policy is its reference and its sampler, at any temperature."""
 
 import pytest
 import torch
