@@ -45,8 +45,8 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> Draw:
 def invert_cdf(weights: Tensor, uniforms: Tensor) -> Draw:
     """Find the place where a row's cumulative weight passes ``uniform × the row's total``.
 
-    A place of zero weight is never returned: not at uniform 0 (the cumulative weight must *exceed* the target), nor
-    when the target is rounded up to the total (it is kept below it, which finds the last place of non-zero weight).
+    A place of zero weight is never returned: not at uniform 0, because the cumulative weight must *exceed* the target,
+    nor at the largest uniform, because its product with the total is below the total in fp64.
 
     Args:
         weights: ``[N, K]`` fp32, at least one positive in each row; they need not sum to 1.
@@ -62,8 +62,8 @@ def invert_cdf(weights: Tensor, uniforms: Tensor) -> Draw:
     # fp64, because a GPU sums in a tree: in fp32 the running sum can rise by rounding at a place of zero weight.
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)  # [N, K]
     total = cumulative[:, -1]
-    target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
-    places = torch.searchsorted(cumulative, target[:, None], right=True).clamp(max=weights.shape[-1] - 1)
+    places = torch.searchsorted(cumulative, (uniforms * total)[:, None], right=True)
+    places = places.clamp(max=weights.shape[-1] - 1)  # past the end only where the total is NaN
     return Draw(places[:, 0], (weights.gather(-1, places)[:, 0] / total).log().float())
 
 
@@ -74,20 +74,19 @@ def _draw(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> Draw:
         return Draw(tokens, logits.gather(-1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1))
     if 0 < sampling.top_k < logits.shape[-1]:
         top, ids = logits.topk(sampling.top_k)
-        return _draw_nucleus(torch.softmax(top / sampling.temperature, dim=-1), ids, uniforms, sampling.top_p)
+        top = torch.softmax(top / sampling.temperature, dim=-1)
+        return _draw_ranked(top if sampling.top_p == 1 else _nucleus(top, sampling.top_p), ids, uniforms)
     probs = torch.softmax(logits / sampling.temperature, dim=-1)
     return invert_cdf(probs, uniforms) if sampling.top_p == 1 else _draw_top_p(probs, uniforms, sampling.top_p)
 
 
 def _draw_top_p(probs: Tensor, uniforms: Tensor, top_p: float, width: int = NUCLEUS_WIDTH) -> Draw:
     """Draw from each row's nucleus in ``probs`` ``[N, V]``, looking for it among the ``width`` most probable tokens."""
-    vocabulary = probs.shape[-1]
-    if width * NUCLEUS_GROWTH > vocabulary:
-        width = vocabulary
+    if width * NUCLEUS_GROWTH > probs.shape[-1]:
+        top, ids = probs.sort(dim=-1, descending=True)
+        return invert_cdf(torch.empty_like(probs).scatter_(-1, ids, _nucleus(top, top_p)), uniforms)
     top, ids = probs.topk(width)
-    draw = _draw_nucleus(top, ids, uniforms, top_p)
-    if width == vocabulary:
-        return draw
+    draw = _draw_ranked(_nucleus(top, top_p), ids, uniforms)
     larger = (top.sum(dim=-1, dtype=torch.float64) < top_p).nonzero()[:, 0]
     if len(larger):
         again = _draw_top_p(probs[larger], uniforms[larger], top_p, width * NUCLEUS_GROWTH)
@@ -95,18 +94,14 @@ def _draw_top_p(probs: Tensor, uniforms: Tensor, top_p: float, width: int = NUCL
     return draw
 
 
-def _draw_nucleus(top: Tensor, ids: Tensor, uniforms: Tensor, top_p: float) -> Draw:
-    """Draw from the fewest first entries of ``top`` that together hold ``top_p``.
+def _nucleus(top: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest first entries that together hold ``top_p``, of probabilities ``[N, K]`` that fall along a row."""
+    before = top.cumsum(dim=-1, dtype=torch.float64) - top
+    return top * (before < top_p)
 
-    Args:
-        top: ``[N, K]`` probabilities, falling along each row.
-        ids: ``[N, K]`` their tokens.
-        uniforms: ``[N]``.
-        top_p: An entry is kept when those before it hold less than this.
-    """
-    if top_p < 1:
-        before = top.cumsum(dim=-1, dtype=torch.float64) - top  # [N, K]
-        top = top * (before < top_p)
+
+def _draw_ranked(top: Tensor, ids: Tensor, uniforms: Tensor) -> Draw:
+    """Draw one of the tokens ``ids`` ``[N, K]`` with the weights ``top`` ``[N, K]``."""
     # In the order of the vocabulary, as without top-k and top-p: two tokens of nearly the same probability may swap
     # their ranks by rounding, and then nothing else must move.
     ids, order = ids.sort(dim=-1)

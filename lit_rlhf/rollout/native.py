@@ -84,10 +84,12 @@ class NativeSampler:
             for prompt in prompts
             for sample in range(group_size)
         ]
-        # Prompts of like length in one turn: less padding. The sort is stable, so a group stays together.
+        # Prompts of like length in one turn: less padding. The sort is stable, so a group stays together, and a turn
+        # holds whole groups if one fits.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt.ids))
-        turn_size = max(self.max_rows // group_size * group_size, 1) if group_size <= self.max_rows else self.max_rows
+        turn_size = self.max_rows - self.max_rows % group_size or self.max_rows
         completions: dict[int, Completion] = {}
+        # The backbone would change flags by itself, but once per token.
         with torch.no_grad(), evaluation_mode(self.backbone):
             for start in range(0, len(rows), turn_size):
                 turn = order[start : start + turn_size]

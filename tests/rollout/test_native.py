@@ -110,6 +110,14 @@ def test_context_is_a_limit(backbone):
     assert alone[0].ids == completions[1].ids
 
 
+def test_what_an_ended_row_goes_on_to_say_is_forgotten(backbone):
+    prompts = [Prompt(0, [9] * (backbone.context_length - 2)), Prompt(1, [9, 10])]
+    completions = NativeSampler(backbone, compaction=False).generate(prompts, 8, Sampling(max_new_tokens=20), KEY)
+    expected = NativeSampler(backbone).generate(prompts, 8, Sampling(max_new_tokens=20), KEY)
+    assert [(c.ids, c.finish) for c in completions] == [(c.ids, c.finish) for c in expected]
+    assert all((c.ids[-1] in backbone.eos_ids) == (c.finish == "stop") for c in completions)
+
+
 def test_prompts_that_cannot_be_completed_are_named(backbone):
     with pytest.raises(UserError, match=r"prompt 7 .*no room"):
         NativeSampler(backbone).generate([Prompt(7, [9] * backbone.context_length)], 1, Sampling(), KEY)
