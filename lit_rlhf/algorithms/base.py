@@ -21,7 +21,7 @@ from lit_rlhf.algorithms.settings import as_factory, as_settings, save_plain_hyp
 from lit_rlhf.backbone import Backbone, LoRA
 from lit_rlhf_callbacks.errors import UserError
 
-ReferenceChoice: TypeAlias = Literal["auto", "copy", "adapter_off", "none"]
+ReferenceChoice: TypeAlias = Literal["auto", "copy", "adapter_off", "precomputed", "none"]
 IN_PROGRESS_BAR = ("loss", "reward", "eval/pass_at_1", "completions/mean_length", "tokens_per_second")
 
 
@@ -44,8 +44,9 @@ class Algorithm(LightningModule):
     """Train low-rank adapters instead of all weights."""
 
     reference: ReferenceChoice = "auto"
-    """The frozen yardstick: a ``copy`` of the start policy, the policy with its adapters off (``adapter_off``), or
-    ``none``; ``auto`` takes the cheapest one that the settings need."""
+    """The frozen yardstick: a ``copy`` of the start policy, the policy with its adapters off (``adapter_off``), its
+    log-probs of the data from disk (``precomputed``, offline only), or ``none``; ``auto`` takes ``adapter_off`` with
+    LoRA, else ``copy``, where the settings need a reference."""
 
     dropout: bool = False
     """Keep the model's dropout. Off, ratio = 1 and KL = 0 hold at step 0."""
@@ -63,6 +64,11 @@ class Algorithm(LightningModule):
         super().__init__()
         save_plain_hyperparameters(self)
         self.lora = as_settings(LoRA, self.lora) if self.lora is not None else None
+        if self.reference == "none" and self.needs_reference():
+            raise UserError(
+                f"model.reference: {type(self).__name__} with these settings is measured against a reference, so it "
+                "cannot be none; use auto"
+            )
         self.backbone = Backbone(
             self.model,
             lora=self.lora,
@@ -209,6 +215,8 @@ class Algorithm(LightningModule):
     def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:
         if self.reference == "none" and self.needs_reference():
             raise UserError("model.reference: none, but model.beta asks for a KL to it; set reference: auto or beta: 0")
+        if self.reference == "precomputed":
+            return "none"
         if self.reference != "auto":
             return self.reference
         if not self.needs_reference():

@@ -55,6 +55,10 @@ def check_online_settings(module: "OnlineAlgorithm", num_prompts: int) -> None:
     Raises:
         UserError: With the numbers, and what to change.
     """
+    if module.reference == "precomputed":
+        raise UserError(
+            "model.reference: precomputed log-probs exist for given data only, and here the policy writes it; use auto"
+        )
     if module.group_size < 2 and module.needs_groups():
         raise UserError(
             f"model.group_size: {type(module).__name__} compares the completions of a prompt, so it needs at least 2, "
