@@ -29,13 +29,14 @@ class LoRA:
     """Names of the layers to adapt, or every linear layer but the lm head."""
 
 
-def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
+def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str, *, has_lm_head: bool = True) -> nn.Module:
     """Freeze a model and put fresh adapters on it.
 
     Args:
         model: The start policy.
         lora: Settings of the adapters.
         base_name: What a saved adapter should call its base.
+        has_lm_head: False: the model ends in hidden states.
 
     Returns:
         The ``PeftModel``; its output equals the model's until the first update.
@@ -47,7 +48,7 @@ def add_lora(model: PreTrainedModel, lora: LoRA, base_name: str) -> nn.Module:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     settings = LoraConfig(
-        task_type=TaskType.CAUSAL_LM,
+        task_type=TaskType.CAUSAL_LM if has_lm_head else TaskType.FEATURE_EXTRACTION,
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,

@@ -11,6 +11,7 @@ from transformers import Cache, PreTrainedModel
 
 from lit_rlhf.backbone.adapters import LoRA, adapters_off, add_lora
 from lit_rlhf.backbone.checkpoint import keep_frozen_out_of_checkpoints
+from lit_rlhf.backbone.heads import Head, check_head, load_scorer, score_positions
 from lit_rlhf.backbone.loading import (
     find_eos_ids,
     load_config,
@@ -45,15 +46,19 @@ class Backbone(nn.Module):
         dropout: Keep the model's dropout; only sensible for supervised fine-tuning.
         gradient_checkpointing: Recompute each layer in the backward pass; None means where there is CUDA (and the
             architecture can).
+        head: ``score`` puts one number per token in the place of the lm head: a reward model, see :meth:`score_head`.
 
     Raises:
-        UserError: The model cannot be found or used, or ``adapter_off`` is asked for without ``lora``.
+        UserError: The model cannot be found or used, ``adapter_off`` is asked for without ``lora``, or a reference
+            with a score head.
     """
 
     policy: nn.Module
     """What is trained: a Hugging Face model, or a PEFT model around one."""
     reference: PreTrainedModel | None
     """The frozen copy, if there is one."""
+    head: nn.Linear | None
+    """From the last hidden state to one number, in a reward model; the policy then has no lm head."""
     unsaved_names: frozenset[str]
     """Keys of the ``state_dict`` that no checkpoint holds: the reference's, and with LoRA the frozen base's."""
     scores_from_hidden: bool
@@ -70,8 +75,11 @@ class Backbone(nn.Module):
         reference: Reference = "none",
         dropout: bool = False,
         gradient_checkpointing: bool | None = None,
+        head: Head = "none",
     ) -> None:
         super().__init__()
+        if head != "none" and reference != "none":
+            raise UserError(f"reference '{reference}' is of no use to a reward model: set reference 'none'")
         if reference == "adapter_off" and lora is None:
             raise UserError("reference 'adapter_off' needs adapters to turn off: set lora, or use reference 'copy'")
         self.name = model
@@ -82,6 +90,8 @@ class Backbone(nn.Module):
         self.sources = source_chain(model)
         self.base_name = model if model.startswith("builtin:") else self.sources[-1]
         self.config = load_config(self.sources[0])
+        check_head(head, model, self.sources, self.config)
+        self.head_kind = head
         self.tokenizer = load_tokenizer(self.sources)
         self.generation_config = load_generation_config(self.sources, self.config)
         self.eos_ids = find_eos_ids(self.tokenizer, self.generation_config)
@@ -89,6 +99,7 @@ class Backbone(nn.Module):
         self.pad_id: int = self.eos_ids[0] if pad_id is None else pad_id
         self.context_length: int = getattr(self.config.get_text_config(), "max_position_embeddings", None) or _NO_LIMIT
         self.reference = None
+        self.head = None
         self.is_loaded = False
         self.is_sharded = False
 
@@ -100,14 +111,19 @@ class Backbone(nn.Module):
         """
         if self.is_loaded:
             return
-        start, self.start_hash = load_start_policy(self.sources)
+        if self.head_kind == "none":
+            start, self.start_hash = load_start_policy(self.sources)
+        else:
+            start, self.head, self.start_hash = load_scorer(self.sources, self.config)
         if not self.dropout:
             zero_dropout(start)
         if self.reference_kind == "copy":
             self.reference = frozen_copy(start)
-        self.policy = start if self.lora is None else add_lora(start, self.lora, self.base_name)
+        self.policy = start
+        if self.lora is not None:
+            self.policy = add_lora(start, self.lora, self.base_name, has_lm_head=self.head is None)
         self.policy.train()
-        self.scores_from_hidden = head_matches(self.hf_model)
+        self.scores_from_hidden = self.head is not None or head_matches(self.hf_model)
         if not self.scores_from_hidden:
             rank_zero_warn(f"{self.name}: the lm head is not the last step to the logits; scoring holds all logits")
         if self.gradient_checkpointing is None:
@@ -191,6 +207,23 @@ class Backbone(nn.Module):
                 temperature=temperature,
                 from_hidden=self.scores_from_hidden,
             )
+
+    def score_head(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Give every token a number: a reward model's score of the text up to it.
+
+        Args:
+            input_ids: ``[B, T]`` token ids, padded on either side.
+            attention_mask: ``[B, T]``, non-zero on real tokens.
+
+        Returns:
+            ``[B, T]`` fp32, also under autocast; meaningless on pads.
+
+        Raises:
+            ValueError: This backbone has no score head.
+        """
+        if self.head is None:
+            raise ValueError("this backbone has no score head: build it with head='score'")
+        return score_positions(self.hf_model, self.head, input_ids, attention_mask)
 
     def next_token_logits(
         self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, cache: Cache

@@ -99,13 +99,14 @@ def find_eos_ids(tokenizer: PreTrainedTokenizerBase, generation_config: Generati
     return eos_ids
 
 
-def load_start_policy(sources: Sequence[str]) -> tuple[PreTrainedModel, str]:
+def load_start_policy(sources: Sequence[str], auto_class: Any = AutoModelForCausalLM) -> tuple[PreTrainedModel, str]:
     """Load full weights in fp32 and merge each adapter of the chain into them.
 
     Attention is left to transformers, which takes ``sdpa`` wherever the architecture supports it.
 
     Args:
         sources: From :func:`source_chain`.
+        auto_class: Which of transformers' classes makes a model of them.
 
     Returns:
         The model, and the hash of the weights it was made from.
@@ -114,7 +115,7 @@ def load_start_policy(sources: Sequence[str]) -> tuple[PreTrainedModel, str]:
         UserError: No safetensors file, or one that does not hold all of the model's weights.
     """
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = auto_class.from_pretrained(
             sources[0],
             dtype=torch.float32,
             use_safetensors=True,

@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from lit_rlhf.backbone.adapters import add_lora
+from lit_rlhf.backbone.heads import classifier_from, give_own_pad
 from lit_rlhf_callbacks.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,16 +22,25 @@ def save_policy(backbone: "Backbone", folder: Path, *, merge_adapter: bool) -> N
     """Write a backbone's policy; see :meth:`~lit_rlhf.backbone.Backbone.save_model`."""
     if not merge_adapter and len(backbone.sources) > 1:
         raise UserError(f"the base '{backbone.name}' is an adapter merged on loading: save with the adapter merged")
+    if not merge_adapter and backbone.head is not None:
+        raise UserError(f"the score head on '{backbone.name}' is no part of its adapter: save with the adapter merged")
     weights = gather_weights(backbone.policy)
+    head = gather_weights(backbone.head) if backbone.head is not None else None
     if not _is_first_rank():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = backbone.tokenizer
     if backbone.lora is not None and not merge_adapter:
         policy: Any = backbone.policy
         policy.save_pretrained(folder, state_dict=weights, save_embedding_layers=False)
+    elif head is not None:
+        classifier, tokenizer = classifier_from(backbone, weights, head), copy.deepcopy(tokenizer)
+        give_own_pad(classifier, tokenizer, backbone.eos_ids)
+        classifier.save_pretrained(folder)
     else:
         merged_model(backbone, weights).save_pretrained(folder)
-    _save_tokenizer_and_generation(backbone, folder)
+    tokenizer.save_pretrained(folder)
+    _save_generation(backbone, folder)
 
 
 def gather_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -68,9 +78,8 @@ def merged_model(backbone: "Backbone", weights: dict[str, Tensor]) -> PreTrained
     return model if backbone.lora is None else policy.merge_and_unload()
 
 
-def _save_tokenizer_and_generation(backbone: "Backbone", folder: Path) -> None:
-    """Write the tokenizer with its chat template, and generation settings that stop at every EOS in use."""
-    backbone.tokenizer.save_pretrained(folder)
+def _save_generation(backbone: "Backbone", folder: Path) -> None:
+    """Write generation settings that stop at every EOS in use."""
     settings = copy.deepcopy(backbone.generation_config)
     settings.eos_token_id = list(backbone.eos_ids)
     # Not `save_pretrained`: it refuses settings that published models do have, at the end of a whole run.

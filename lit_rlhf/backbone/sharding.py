@@ -11,7 +11,7 @@ from lit_rlhf_callbacks.errors import UserError
 
 # The methods of a backbone that run its models. A call past the root's `forward` would meet embedding and head weights
 # that are still sharded ("mixed Tensor and DTensor").
-_FORWARD_METHODS = ("score_tokens", "next_token_logits")
+_FORWARD_METHODS = ("score_tokens", "score_head", "next_token_logits")
 
 
 def shard_backbone(backbone: nn.Module, mesh: DeviceMesh) -> None:

@@ -24,8 +24,8 @@ class Finetune(LightningModule):
     def configure_model(self):
         self.backbone.load()
         self.backbone.shard(self.device_mesh)
-        # Lightning restores a sharded module weight by weight from a single file, past every state-dict hook.
-        self.strict_loading = False
+        # From a single file Lightning restores a sharded module weight by weight, past every state-dict hook.
+        self.strict_loading = self.trainer.strategy._save_distributed_checkpoint
 
     def configure_optimizers(self):
         return torch.optim.AdamW([weight for weight in self.parameters() if weight.requires_grad], lr=1e-2)
