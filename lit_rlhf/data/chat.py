@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from lit_rlhf_callbacks.errors import UserError
@@ -25,7 +26,8 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where:
         The prompt's token ids.
 
     Raises:
-        UserError: If the prompt is empty, or is a conversation and the tokenizer has no chat template.
+        UserError: If the prompt is empty or no prompt at all, or is a conversation that the tokenizer's chat template
+            refuses or that it has no template for.
     """
     if isinstance(prompt, str):
         ids = list(tokenizer(prompt)["input_ids"])
@@ -35,14 +37,27 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: PromptLike, where:
             "template; write the prompt as plain text or use a model with a template"
         )
     else:
-        # return_dict must be said: what comes back without it changed between versions
-        rendered: Any = tokenizer.apply_chat_template(
-            [dict(message) for message in prompt], add_generation_prompt=True, tokenize=True, return_dict=True
-        )
-        ids = list(rendered["input_ids"])
+        ids = _apply_template(tokenizer, prompt, where)
     if not ids:
         raise UserError(f"{where}: the prompt is empty; give it at least one token")
     return ids
+
+
+def _apply_template(tokenizer: PreTrainedTokenizerBase, prompt: Any, where: str) -> list[int]:
+    is_list = isinstance(prompt, list | tuple) and len(prompt) > 0
+    if not is_list or not all(isinstance(message, dict) and "role" in message for message in prompt):
+        raise UserError(
+            f'{where}: a prompt is text, or a list of messages {{"role": "user", "content": "..."}}; got '
+            f"{str(prompt)[:60]!r}"
+        )
+    try:
+        # return_dict must be said: what comes back without it changed between versions
+        rendered: Any = tokenizer.apply_chat_template(
+            list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+    except TemplateError as error:
+        raise UserError(f"{where}: the model's chat template refuses the prompt ({error})") from error
+    return list(rendered["input_ids"])
 
 
 def as_completion(prompt: PromptLike, text: str) -> str | list[Message]:

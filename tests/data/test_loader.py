@@ -20,7 +20,7 @@ def test_each_phase_is_repeated_once_per_slot_and_no_prompt_is_dropped():
     assert len(batches) == len(make_loader()) == 9
     phases = batches[::3]
     assert [batches[3 * p : 3 * p + 3] for p in range(3)] == [[phase] * 3 for phase in phases]
-    assert sorted(sum(phases, [])) == list(range(10))
+    assert sorted([number for phase in phases for number in phase]) == list(range(10))
     assert [len(phase) for phase in phases] == [4, 4, 2]
 
 
@@ -56,4 +56,4 @@ def test_resume_continues_after_the_last_batch_handed_out(stop):
 def test_eval_loader_gives_every_rank_the_same_number_of_batches():
     batches = [ids(EvalLoader(ROWS, 2, rank, 2)) for rank in (0, 1)]
     assert [len(b) for b in batches] == [3, 3]
-    assert sorted(sum(sum(batches, []), [])) == list(range(10))
+    assert sorted(number for rank in batches for batch in rank for number in batch) == list(range(10))
