@@ -106,17 +106,3 @@ def from_completions(completions: Sequence[Completion], order: Sequence[int], pa
         advantages=torch.zeros(num_rows, width),
         trained_mask=torch.ones(num_rows, dtype=torch.bool),
     )
-
-
-def concatenate(parts: Sequence[Experience], pad_id: int) -> Experience:
-    """Join experiences of one phase into one, padded to the longest row."""
-    width = max(part.input_ids.shape[1] for part in parts)
-
-    def widen(name: str, value: Tensor) -> Tensor:
-        if value.dim() < 2:
-            return value
-        fill = pad_id if name == "input_ids" else 0
-        return torch.nn.functional.pad(value, (0, width - value.shape[1]), value=fill)
-
-    states = [part.state_dict() for part in parts]
-    return Experience(**{name: torch.cat([widen(name, state[name]) for state in states]) for name in states[0]})
