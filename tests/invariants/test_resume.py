@@ -1,4 +1,4 @@
-"""T8: stopped after any update and resumed, a run is the run that never stopped: weights, tokens, metrics, bit for bit."""
+"""T8: stopped after any update and resumed, a run is the run that never stopped, to the last bit."""
 
 import json
 import os
