@@ -43,7 +43,7 @@ class WindowLoader:
         self.max_tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
         self.rank, self.world_size = rank, world_size
         self.epoch, self.cursor = 0, 0
-        self.sampler = self  # where Lightning looks for set_epoch
+        self.sampler, self.batch_sampler = self, None  # where Lightning looks for set_epoch, and whether it shuffles
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch's order; Lightning calls this before each one."""
