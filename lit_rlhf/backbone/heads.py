@@ -78,6 +78,7 @@ def load_scorer(sources: Sequence[str], config: PreTrainedConfig) -> tuple[PreTr
     Raises:
         UserError: Weights are missing, a reward model's head among them.
     """
+    model: Any
     if not is_reward_model(config):
         model, start_hash = load_start_policy(sources)
         return model.base_model, new_head(config.get_text_config().hidden_size), start_hash
