@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -19,6 +19,7 @@ from lit_rlhf.algorithms.ranks import world_size
 from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.algorithms.settings import as_factory, as_settings, save_plain_hyperparameters
 from lit_rlhf.backbone import Backbone, LoRA
+from lit_rlhf.backbone.heads import Head
 from lit_rlhf_callbacks.errors import UserError
 
 ReferenceChoice: TypeAlias = Literal["auto", "copy", "adapter_off", "precomputed", "none"]
@@ -60,6 +61,8 @@ class Algorithm(LightningModule):
     lr_scheduler: LRSchedulerCallable | None = None
     """Changes the learning rate after every update; None keeps it constant."""
 
+    head: ClassVar[Head] = "none"
+
     def __post_init__(self) -> None:
         super().__init__()
         save_plain_hyperparameters(self)
@@ -75,6 +78,7 @@ class Algorithm(LightningModule):
             reference=self._reference_kind(),
             dropout=self.dropout,
             gradient_checkpointing=self.gradient_checkpointing,
+            head=self.head,
         )
         self.meter = WindowMeter()
         self.seconds: dict[str, float] = {}
