@@ -1,7 +1,7 @@
 """What the offline loader hands to a training step, and how a part of it becomes tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ class Batch:
 
     closes_window: bool
     """Whether the optimiser steps after this micro-batch."""
+    window: list[tuple[Example, Example]] = field(default_factory=list)
+    """Where an algorithm asked for it: this rank's examples of the whole window, each with one of another row."""
 
     def to(self, device: Any, **_: Any) -> "Batch":
         """Stay as it is: Lightning asks every batch to move, and tensors are made part by part in the step."""
@@ -67,8 +69,8 @@ def collate(examples: Sequence[Example], pad_id: int) -> dict[str, Tensor]:
         "prompt_lengths": torch.tensor([sample.num_prompt for sample in samples]),
         "row": torch.tensor([example.row for example in examples]),
     }
-    labels = [example.label for example in examples if example.label is not None]
-    if len(labels) == len(examples):
+    if any(example.label is not None for example in examples):  # a pair without a margin has margin 0
+        labels = [0.0 if example.label is None else example.label for example in examples]
         batch["label"] = torch.tensor(labels, dtype=torch.float32)
     if any(example.steps for example in examples):
         batch["step_labels"] = torch.zeros(len(samples), width)
