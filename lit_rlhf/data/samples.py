@@ -77,3 +77,17 @@ def sizes_of(examples: Sequence[Example]) -> Sizes:
         num_tokens=[example.num_tokens for example in examples],
         samples_per_example=max((len(example.samples) for example in examples), default=1),
     )
+
+
+def mismatched(example: Example, other: Example) -> Example:
+    """Put another example's completion behind an example's prompt, as KTO's reference point needs it.
+
+    >>> one = Example(row=0, samples=[Sample([1, 2, 3], [False, False, True], 2)])
+    >>> two = Example(row=1, samples=[Sample([4, 5, 6], [False, True, True], 1)])
+    >>> mismatched(one, two).samples[0].ids
+    [1, 2, 5, 6]
+    """
+    prompt, completion = example.samples[0], other.samples[0]
+    ids = [*prompt.ids[: prompt.num_prompt], *completion.ids[completion.num_prompt :]]
+    mask = [False] * prompt.num_prompt + [bool(counts) for counts in completion.mask[completion.num_prompt :]]
+    return Example(row=example.row, samples=[Sample(ids, mask, prompt.num_prompt)])

@@ -1,4 +1,4 @@
-"""Where prompts come from: an embedded task, reasoning-gym, a file, or anything the `datasets` library opens."""
+"""Where rows come from: an embedded task, reasoning-gym, a file, or anything the `datasets` library opens."""
 
 import json
 from collections.abc import Iterator
@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lit_rlhf.builtin.tasks import load_task
+from lit_rlhf.data.builtin_rows import Kind, as_kind
+from lit_rlhf.data.files import SUFFIXES, Numbered, read_file
 from lit_rlhf_callbacks.errors import UserError
 
 Row = dict[str, Any]
 Split = Literal["train", "eval"]
+TASKS = ("builtin:", "reasoning_gym:")
+DEFAULT_TASK_ROWS = 4_000  # of tens of thousands: more than a short run sees, and tokenised in a second
 
 
 def load_rows(source: str, split: Split, options: dict[str, Any]) -> list[Row]:
@@ -46,6 +50,34 @@ def load_rows(source: str, split: Split, options: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def numbered_rows(source: str, split: Split, kind: Kind, options: dict[str, Any]) -> Iterator[Numbered]:
+    """Read every row of a source of offline data, the unusable ones too.
+
+    Args:
+        source: As in :func:`load_rows`; a task's rows get the columns of ``kind``.
+        split: Which part; files hold one part only and give the same rows for either.
+        kind: What a task is to be made into.
+        options: Settings of an embedded or reasoning-gym task; the embedded ones give 4,000 rows unless told.
+
+    Yields:
+        Each row's number with the row, or with what is wrong with it.
+
+    Raises:
+        UserError: If the source does not exist or cannot be read.
+    """
+    if source.startswith(TASKS):
+        rows = load_rows(source, split, options)
+        if source.startswith("builtin:") and "num_rows" not in options:
+            rows = rows[:DEFAULT_TASK_ROWS]
+        yield from enumerate(as_kind(rows, kind, source, split))
+    elif options:
+        raise UserError(f"data.options: '{source}' takes no options, got {sorted(options)}; remove them")
+    elif source.endswith(SUFFIXES):
+        yield from read_file(Path(source))
+    else:
+        yield from enumerate(_read_dataset(source, split))
+
+
 def _read_jsonl(path: Path) -> Iterator[Row]:
     if not path.is_file():
         raise UserError(f"data.prompts: there is no file '{path}'; give an existing file or 'builtin:reverse_words'")
@@ -78,5 +110,5 @@ def _read_dataset(source: str, split: Split) -> list[Row]:
             table = datasets.load_dataset(source, split="train" if split == "train" else "test")
     except (FileNotFoundError, ValueError, ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"data.prompts: cannot open '{source}' ({reason}); give a file, a folder or an id") from error
+        raise UserError(f"data: cannot open '{source}' ({reason}); give a file, a folder or an id") from error
     return [dict(row) for row in table]

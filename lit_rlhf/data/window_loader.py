@@ -25,6 +25,7 @@ class WindowLoader:
         rank: This process's place among the data-parallel ones.
         world_size: How many data-parallel processes there are.
         shuffle: False keeps the order of the data, for evaluation.
+        with_strangers: Hand out each window's examples with one of another row beside each (`Batch.window`).
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class WindowLoader:
         rank: int = 0,
         world_size: int = 1,
         shuffle: bool = True,
+        with_strangers: bool = False,
     ) -> None:
         self.examples, self.sizes = examples, sizes_of(examples)
         self.examples_per_window, self.num_micro_batches = examples_per_window, num_micro_batches
         self.max_tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.with_strangers = rank, world_size, with_strangers
         self.epoch, self.cursor = 0, 0
         self.sampler, self.batch_sampler = self, None  # where Lightning looks for set_epoch, and whether it shuffles
 
@@ -74,6 +76,8 @@ class WindowLoader:
         """Plan one window for all ranks and return this rank's micro-batches."""
         pieces = cut_window([self.sizes.lengths[m] for m in members], self.num_micro_batches * self.world_size)
         num_tokens = sum(self.sizes.num_tokens[m] for m in members)
+        mine_in_window = [members[place] for piece in pieces[self.rank :: self.world_size] for place in piece]
+        window = [(self.examples[m], self._stranger(m)) for m in mine_in_window] if self.with_strangers else []
         batches = []
         for slot in range(self.num_micro_batches):
             side_by_side = pieces[slot * self.world_size : (slot + 1) * self.world_size]
@@ -85,9 +89,17 @@ class WindowLoader:
                     num_examples=len(members),
                     num_tokens=num_tokens,
                     closes_window=slot == self.num_micro_batches - 1,
+                    window=window,
                 )
             )
         return batches
+
+    def _stranger(self, member: int) -> Example:
+        """Return the next example of another row, wherever in the data it stands, so on any number of ranks."""
+        row, other = self.examples[member].row, (member + 1) % len(self.examples)
+        while self.examples[other].row == row and other != member:
+            other = (other + 1) % len(self.examples)
+        return self.examples[other]
 
     def _parts(self, members: list[int]) -> list[list[int]]:
         if self.max_tokens is None or not members:

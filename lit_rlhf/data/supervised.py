@@ -1,0 +1,25 @@
+"""The DataModule of supervised fine-tuning."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lit_rlhf.data.builtin_rows import Kind
+from lit_rlhf.data.files import Row
+from lit_rlhf.data.formats import Mask, Record, supervised_record
+from lit_rlhf.data.offline import OfflineData
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SupervisedData(OfflineData):
+    """Completions to imitate: rows of ``messages``, of ``prompt`` and ``completion``, or of ``text``."""
+
+    mask: Mask = "auto"
+    """Which tokens count. ``assistant_only``: the assistant's turns, each with the token that stops it.
+    ``completion_only``: what follows the prompt; of ``messages``, the last turn. ``none``: every token. ``auto``: the
+    assistant's turns of ``messages``, completions, and every token of ``text``."""
+
+    kind: ClassVar[Kind] = "supervised"
+
+    def read_row(self, row: Row) -> Record:
+        """Read a row in any of the three forms."""
+        return supervised_record(row, self.mask)
