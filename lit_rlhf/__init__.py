@@ -7,21 +7,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lit_rlhf.algorithms import CDPO as CDPO
     from lit_rlhf.algorithms import CISPO as CISPO
+    from lit_rlhf.algorithms import CPO as CPO
     from lit_rlhf.algorithms import DAPO as DAPO
+    from lit_rlhf.algorithms import DPO as DPO
     from lit_rlhf.algorithms import GRPO as GRPO
     from lit_rlhf.algorithms import GSPO as GSPO
+    from lit_rlhf.algorithms import IPO as IPO
+    from lit_rlhf.algorithms import KTO as KTO
+    from lit_rlhf.algorithms import ORPO as ORPO
     from lit_rlhf.algorithms import RLOO as RLOO
     from lit_rlhf.algorithms import SAPO as SAPO
+    from lit_rlhf.algorithms import SFT as SFT
     from lit_rlhf.algorithms import Algorithm as Algorithm
+    from lit_rlhf.algorithms import APODown as APODown
+    from lit_rlhf.algorithms import APOZero as APOZero
+    from lit_rlhf.algorithms import DPONorm as DPONorm
     from lit_rlhf.algorithms import DrGRPO as DrGRPO
+    from lit_rlhf.algorithms import Hinge as Hinge
     from lit_rlhf.algorithms import MaxRL as MaxRL
+    from lit_rlhf.algorithms import OfflineAlgorithm as OfflineAlgorithm
     from lit_rlhf.algorithms import PolicyGradient as PolicyGradient
+    from lit_rlhf.algorithms import Preference as Preference
     from lit_rlhf.algorithms import Reinforce as Reinforce
     from lit_rlhf.algorithms import ReinforcePlusPlus as ReinforcePlusPlus
+    from lit_rlhf.algorithms import RobustDPO as RobustDPO
+    from lit_rlhf.algorithms import SimPO as SimPO
     from lit_rlhf.backbone import Backbone as Backbone
     from lit_rlhf.backbone import LoRA as LoRA
+    from lit_rlhf.data import PreferenceData as PreferenceData
     from lit_rlhf.data import PromptData as PromptData
+    from lit_rlhf.data import StepwiseData as StepwiseData
+    from lit_rlhf.data import SupervisedData as SupervisedData
     from lit_rlhf.rewards import RewardSet as RewardSet
     from lit_rlhf.rollout import NativeSampler as NativeSampler
     from lit_rlhf.rollout import Sampling as Sampling
@@ -29,6 +47,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ALGORITHMS = (
+    "SFT",
+    "DPO",
+    "CDPO",
+    "RobustDPO",
+    "DPONorm",
+    "IPO",
+    "Hinge",
+    "SimPO",
+    "CPO",
+    "ORPO",
+    "APOZero",
+    "APODown",
+    "Preference",
+    "OfflineAlgorithm",
+    "KTO",
     "CISPO",
     "DAPO",
     "GRPO",
@@ -45,7 +78,7 @@ _ALGORITHMS = (
 _HOMES = {
     **dict.fromkeys(_ALGORITHMS, "algorithms"),
     **dict.fromkeys(("Backbone", "LoRA"), "backbone"),
-    "PromptData": "data",
+    **dict.fromkeys(("PreferenceData", "PromptData", "StepwiseData", "SupervisedData"), "data"),
     "RewardSet": "rewards",
     **dict.fromkeys(("NativeSampler", "Sampling"), "rollout"),
 }

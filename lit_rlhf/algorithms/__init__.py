@@ -1,6 +1,8 @@
 """Algorithms as LightningModules; each class's fields are its settings, with its own defaults."""
 
 from lit_rlhf.algorithms.base import Algorithm
+from lit_rlhf.algorithms.kto import KTO
+from lit_rlhf.algorithms.offline import OfflineAlgorithm
 from lit_rlhf.algorithms.online import OnlineAlgorithm
 from lit_rlhf.algorithms.policy_gradient import (
     CISPO,
@@ -15,19 +17,49 @@ from lit_rlhf.algorithms.policy_gradient import (
     Reinforce,
     ReinforcePlusPlus,
 )
+from lit_rlhf.algorithms.preference import (
+    CDPO,
+    CPO,
+    DPO,
+    IPO,
+    ORPO,
+    APODown,
+    APOZero,
+    DPONorm,
+    Hinge,
+    Preference,
+    RobustDPO,
+    SimPO,
+)
+from lit_rlhf.algorithms.sft import SFT
 
 __all__ = [
+    "CDPO",
     "CISPO",
+    "CPO",
     "DAPO",
+    "DPO",
     "GRPO",
     "GSPO",
+    "IPO",
+    "KTO",
+    "ORPO",
     "RLOO",
     "SAPO",
+    "SFT",
+    "APODown",
+    "APOZero",
     "Algorithm",
+    "DPONorm",
     "DrGRPO",
+    "Hinge",
     "MaxRL",
+    "OfflineAlgorithm",
     "OnlineAlgorithm",
     "PolicyGradient",
+    "Preference",
     "Reinforce",
     "ReinforcePlusPlus",
+    "RobustDPO",
+    "SimPO",
 ]

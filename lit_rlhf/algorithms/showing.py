@@ -16,14 +16,14 @@ NOT_COLUMNS = {"prompt", "prompt_id"}
 
 
 def complete_prompts(
-    backbone: Backbone, sampler: Sampler, rewards: RewardSet, prompts: Sequence[Row], sampling: dict[str, Any]
+    backbone: Backbone, sampler: Sampler, rewards: RewardSet | None, prompts: Sequence[Row], sampling: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Complete prompts once each, with noise that depends on the settings' seed and the prompt alone.
 
     Args:
         backbone: Its tokenizer renders and decodes.
         sampler: Generates.
-        rewards: Score the completions, where the prompts carry the columns that they need.
+        rewards: Score the completions, where there are any and the prompts carry the columns that they need.
         prompts: Rows with ``prompt_id``, ``prompt`` and any further columns.
         sampling: ``max_new_tokens``, ``temperature``, ``top_k``, ``top_p`` and ``seed``.
 
@@ -74,10 +74,10 @@ def reward_probes(rewards: RewardSet, rows: Sequence[Row]) -> list[tuple[str, Ca
 
 
 def _scores(
-    backbone: Backbone, rewards: RewardSet, prompts: Sequence[Row], completions: Sequence[Completion]
+    backbone: Backbone, rewards: RewardSet | None, prompts: Sequence[Row], completions: Sequence[Completion]
 ) -> list[dict[str, float | None]]:
     columns = set.intersection(*(set(row) for row in prompts)) - NOT_COLUMNS if prompts else set()
-    if not prompts or any(reward.missing(columns) for reward in rewards.rewards):
+    if rewards is None or not prompts or any(reward.missing(columns) for reward in rewards.rewards):
         return [{} for _ in prompts]
     texts = backbone.tokenizer.batch_decode([c.ids for c in completions], skip_special_tokens=True)
     table = rewards(

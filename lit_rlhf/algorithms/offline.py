@@ -1,0 +1,114 @@
+"""Offline algorithms: rows that exist before the run, in windows planned from their lengths alone."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from lit_rlhf.algorithms.base import Algorithm
+from lit_rlhf.algorithms.forwards import dummy_share, join_shown
+from lit_rlhf.algorithms.meter import WindowMeter
+from lit_rlhf.algorithms.showing import complete_prompts
+from lit_rlhf.data.batches import Batch, collate
+from lit_rlhf.data.builtin_rows import Kind
+from lit_rlhf.data.samples import Example
+from lit_rlhf.rollout import NativeSampler
+from lit_rlhf.rollout.scored import Row
+from lit_rlhf_callbacks.errors import UserError
+
+Shown = dict[str, Tensor]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OfflineAlgorithm(Algorithm):
+    """Training on given completions: what supervised, reward and preference learning share."""
+
+    max_tokens_per_forward: int | None = None
+    """Padded tokens one forward may hold; a larger micro-batch is computed in parts. Bounds memory, changes nothing
+    else."""
+
+    data_kind: ClassVar[Kind]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.eval_meter = WindowMeter()
+
+    # -- what an algorithm defines --------------------------------------------------------------------------------
+
+    def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
+        """Return some examples' share of the window's loss, and what `measure` and callbacks read, detached.
+
+        Args:
+            tensors: What `collate` made of the examples, on the device.
+            batch: Holds the window's counts, to divide by.
+        """
+        raise NotImplementedError
+
+    def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
+        """Add the metrics of what `window_share` showed, each name behind ``prefix``."""
+        raise NotImplementedError
+
+    # -- Lightning hooks ------------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        """Tokenise the data, and tell its loader how a window is cut."""
+        super().setup(stage)
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        if not hasattr(data, "tokenise"):
+            wanted = "SupervisedData" if self.data_kind == "supervised" else "PreferenceData"
+            raise UserError(
+                f"data: {type(self).__name__} learns from lit_rlhf.{wanted} or a subclass of it, "
+                f"got {type(data).__name__}; call fit(model, {wanted}(...))"
+            )
+        data.num_micro_batches = self.trainer.accumulate_grad_batches
+        data.max_tokens = self.max_tokens_per_forward
+        data.tokenise(self.backbone.tokenizer, kind=self.data_kind, context_length=self.backbone.context_length)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        """Return the loss of one micro-batch."""
+        with self.timed("time/update"):
+            shares, shown = zip(*(self._part(part, batch, self.meter) for part in batch.parts), strict=True)
+            share = torch.stack(shares).sum()
+        self.meter.add_total("loss", share.detach())
+        metrics = self.close_window() if batch.closes_window else {}
+        return {"loss": self.scaled(share), "metrics": metrics, "tokens": join_shown(shown)}
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Collect the held-out metrics of one batch."""
+        for part in batch.parts:
+            if part:
+                self.measure(self.eval_meter, self._share(part, batch)[1], "eval/")
+            else:
+                dummy_share(self.backbone)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the held-out metrics, each over its own denominator."""
+        self.publish(self.eval_meter.compute())
+
+    def _part(self, part: list[Example], batch: Batch, meter: WindowMeter) -> tuple[Tensor, Shown]:
+        if not part:
+            return dummy_share(self.backbone), {}
+        if len(batch.parts) > 1:  # activations of one part at a time
+            share, shown = recomputed(self._share, part, batch, use_reentrant=False)
+        else:
+            share, shown = self._share(part, batch)
+        self.measure(meter, shown, "")
+        return share, shown
+
+    def _share(self, part: list[Example], batch: Batch) -> tuple[Tensor, Shown]:
+        return self.window_share(self._on_device(part), batch)
+
+    def _on_device(self, examples: list[Example]) -> Shown:
+        return {name: value.to(self.device) for name, value in collate(examples, self.backbone.pad_id).items()}
+
+    # -- what a run shows of itself (callbacks/README.md) ---------------------------------------------------------
+
+    def generate(self, prompts: list[Row], sampling: dict[str, Any], event: int) -> list[dict[str, Any]]:
+        """Complete prompts for a panel, with noise of their own."""
+        return complete_prompts(self.backbone, NativeSampler(self.backbone), None, prompts, sampling)
+
+    def panel_prompts(self, num: int) -> list[Row]:
+        """Return held-out prompts for a panel."""
+        return list(self.trainer.datamodule.eval_rows[:num])  # type: ignore[attr-defined]
