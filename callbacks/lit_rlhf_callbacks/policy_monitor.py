@@ -139,10 +139,10 @@ class PolicyMonitor(Callback):
             pl_module.log(name, value, prog_bar=name == "tokens_per_second", batch_size=1)
         if not self._has_reported:
             self._has_reported = True
-            self._report_missing(metrics.keys() | theirs)
+            self._report_missing(metrics.keys() | theirs, _not_meant(pl_module))
 
-    def _report_missing(self, names: set[str]) -> None:
-        unmeasured = {name: key for name, key in _NEEDS.items() if name not in names}
+    def _report_missing(self, names: set[str], not_meant: set[str]) -> None:
+        unmeasured = {name: key for name, key in _NEEDS.items() if name not in names | not_meant}
         missing = [f"{name} (no {key} in tokens)" for name, key in unmeasured.items()]
         if unmeasured and not self._has_tokens:
             missing = [f"{', '.join(unmeasured)} (training_step returns no tokens)"]
@@ -164,3 +164,11 @@ class PolicyMonitor(Callback):
 
     def _is_due(self, step: int) -> bool:
         return step == 1 or step % self.every_n_updates == 0
+
+
+def _not_meant(pl_module: LightningModule) -> set[str]:
+    """Return metrics that a module's own account of itself says it cannot have, so that nobody misses them."""
+    run_facts = offered(pl_module, "run_facts")
+    facts = run_facts() if run_facts is not None else {}
+    kl = {"kl"} if facts.get("reference") == "none" else set()
+    return kl if facts.get("stage", "rl") == "rl" else kl | (set(_NEEDS) - {"kl"})

@@ -152,3 +152,16 @@ def test_what_could_not_be_checked_is_said_once(fit: Fit, caplog: pytest.LogCapt
     assert "could not be checked: kl, ratio/mean" in said
     assert "training_step returns no tokens" in said
     assert "drift/forward_kl" in said
+
+
+def test_what_a_module_says_it_does_not_have_is_not_missed(
+    fit: Fit, foreign_policy: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Supervised(foreign_policy):  # type: ignore[misc, valid-type]
+        def run_facts(self):
+            return {"stage": "sft", "reference": "none"}
+
+    with caplog.at_level("INFO"):
+        fit(Supervised, [PolicyMonitor()])
+
+    assert [message for message in caplog.messages if "PolicyMonitor" in message] == []
