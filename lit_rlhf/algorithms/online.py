@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from lit_rlhf.algorithms.base import Algorithm
 from lit_rlhf.algorithms.checks import (
@@ -23,7 +22,7 @@ from lit_rlhf.algorithms.checks import (
 )
 from lit_rlhf.algorithms.collection import Collector
 from lit_rlhf.algorithms.evaluation import Evaluation
-from lit_rlhf.algorithms.forwards import dummy_share, join_shown, score_experience
+from lit_rlhf.algorithms.forwards import Shown, dummy_share, join_shown, recomputed, score_experience
 from lit_rlhf.algorithms.ranks import gather_over_ranks
 from lit_rlhf.algorithms.settings import as_settings
 from lit_rlhf.algorithms.showing import complete_prompts, reward_probes
@@ -34,8 +33,6 @@ from lit_rlhf.rollout import NativeSampler, NoiseKey, Sampling
 from lit_rlhf.rollout.experience import Experience, from_completions
 from lit_rlhf.rollout.scored import Row, Scorer
 from lit_rlhf_callbacks.errors import UserError
-
-Shown = dict[str, Tensor]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -255,14 +252,12 @@ class OnlineAlgorithm(Algorithm):
         return slots
 
     def _part(self, experience: Experience, part: list[int], slot: Slot) -> tuple[Tensor, Shown]:
-        if not part:
-            return dummy_share(self.backbone), {}
-        batch = experience.rows(part)
-        if len(slot.parts) > 1:  # activations of one part at a time
-            share, shown = recomputed(self.window_share, batch, slot, use_reentrant=False)
-        else:
-            share, shown = self.window_share(batch, slot)
-        self.measure(shown)
+        def compute() -> tuple[Tensor, Shown]:
+            return self.window_share(experience.rows(part), slot) if part else (dummy_share(self.backbone), {})
+
+        share, shown = recomputed(compute) if len(slot.parts) > 1 else compute()
+        if shown:
+            self.measure(shown)
         return share, shown
 
     def _score(self, experience: Experience, *, reference: bool) -> Tensor:

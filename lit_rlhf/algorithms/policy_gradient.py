@@ -23,7 +23,8 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
 
 from lit_rlhf.algorithms.base import adamw
-from lit_rlhf.algorithms.online import OnlineAlgorithm, Shown
+from lit_rlhf.algorithms.forwards import Shown
+from lit_rlhf.algorithms.online import OnlineAlgorithm
 from lit_rlhf.algorithms.ranks import sum_over_ranks
 from lit_rlhf.algorithms.window import Slot
 from lit_rlhf.functional.advantages import (
