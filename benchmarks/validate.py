@@ -16,12 +16,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from time import perf_counter
 
-import yaml
-
 CONFIGS = sorted(
     path.stem
     for path in (Path(__file__).parent.parent / "configs").glob("*.yaml")
-    if yaml.safe_load(path.read_text())["model"]["init_args"]["model"].startswith("builtin:")
+    if "eval/pass_at_1" in path.read_text() and "builtin:tiny" in path.read_text()
 )
 
 
