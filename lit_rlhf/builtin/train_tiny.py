@@ -2,10 +2,11 @@
 
 A byte-level Llama of 0.84 million parameters learns, from questions and answers, two side skills completely (the order
 of the letters, a table of made-up facts) and one skill by half: spelling a word backwards. Its teacher there is
-careless: one letter in ten of the answers is a random one. So the model comes to know more than it says, which is what
-reinforcement learning can bring out, as in a model pretrained on the world's text. Training stops when measured
-held-out pass@1 of reversal lies inside a window. (A faultless teacher makes a race of it, 0.35 to 0.9 in two hundred
-steps, and the errors it leaves are ones that a policy gradient is slow to mend.) One thread, so a seed gives one model.
+careless: one letter in ten of the answers is a random one. So the model knows more than it says: the shipped one
+(seed 0) is right for 0.40 of the held-out words when sampled at temperature 1, and for 0.87 when decoded greedily. What
+reinforcement learning gains from here is therefore mostly certainty, and a smaller part new skill; judge a claim of new
+skill by greedy decoding. Training stops when measured held-out pass@1 lies inside a window, which the careless teacher
+makes easy to hit. One thread, so that a seed gives one model.
 """
 
 import argparse
