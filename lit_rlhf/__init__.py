@@ -23,15 +23,20 @@ if TYPE_CHECKING:
     from lit_rlhf.algorithms import Algorithm as Algorithm
     from lit_rlhf.algorithms import APODown as APODown
     from lit_rlhf.algorithms import APOZero as APOZero
+    from lit_rlhf.algorithms import BradleyTerry as BradleyTerry
     from lit_rlhf.algorithms import DPONorm as DPONorm
     from lit_rlhf.algorithms import DrGRPO as DrGRPO
     from lit_rlhf.algorithms import Hinge as Hinge
     from lit_rlhf.algorithms import MaxRL as MaxRL
     from lit_rlhf.algorithms import OfflineAlgorithm as OfflineAlgorithm
+    from lit_rlhf.algorithms import OutcomeReward as OutcomeReward
+    from lit_rlhf.algorithms import PlackettLuce as PlackettLuce
     from lit_rlhf.algorithms import PolicyGradient as PolicyGradient
     from lit_rlhf.algorithms import Preference as Preference
+    from lit_rlhf.algorithms import ProcessReward as ProcessReward
     from lit_rlhf.algorithms import Reinforce as Reinforce
     from lit_rlhf.algorithms import ReinforcePlusPlus as ReinforcePlusPlus
+    from lit_rlhf.algorithms import RewardModel as RewardModel
     from lit_rlhf.algorithms import RobustDPO as RobustDPO
     from lit_rlhf.algorithms import SimPO as SimPO
     from lit_rlhf.backbone import Backbone as Backbone
@@ -58,9 +63,13 @@ _ALGORITHMS = (
     "CPO",
     "ORPO",
     "APOZero",
+    "BradleyTerry",
     "APODown",
     "Preference",
+    "ProcessReward",
     "OfflineAlgorithm",
+    "OutcomeReward",
+    "PlackettLuce",
     "KTO",
     "CISPO",
     "DAPO",
@@ -74,6 +83,7 @@ _ALGORITHMS = (
     "PolicyGradient",
     "Reinforce",
     "ReinforcePlusPlus",
+    "RewardModel",
 )
 _HOMES = {
     **dict.fromkeys(_ALGORITHMS, "algorithms"),

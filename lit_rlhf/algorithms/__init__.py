@@ -31,6 +31,7 @@ from lit_rlhf.algorithms.preference import (
     RobustDPO,
     SimPO,
 )
+from lit_rlhf.algorithms.reward_model import BradleyTerry, OutcomeReward, PlackettLuce, ProcessReward, RewardModel
 from lit_rlhf.algorithms.sft import SFT
 
 __all__ = [
@@ -50,16 +51,21 @@ __all__ = [
     "APODown",
     "APOZero",
     "Algorithm",
+    "BradleyTerry",
     "DPONorm",
     "DrGRPO",
     "Hinge",
     "MaxRL",
     "OfflineAlgorithm",
     "OnlineAlgorithm",
+    "OutcomeReward",
+    "PlackettLuce",
     "PolicyGradient",
     "Preference",
+    "ProcessReward",
     "Reinforce",
     "ReinforcePlusPlus",
+    "RewardModel",
     "RobustDPO",
     "SimPO",
 ]

@@ -28,7 +28,10 @@ def dummy_share(backbone: Backbone, *, reference: bool = False) -> Tensor:
     device = next(backbone.parameters()).device
     input_ids = torch.zeros(1, 2, dtype=torch.long, device=device)
     score_mask = torch.tensor([[False, True]], device=device)
-    scores = backbone.score_tokens(input_ids, torch.ones_like(score_mask), score_mask, reference=reference)
+    attention_mask = torch.ones_like(score_mask)
+    if backbone.head is not None:
+        return backbone.score_head(input_ids, attention_mask).sum() * 0.0
+    scores = backbone.score_tokens(input_ids, attention_mask, score_mask, reference=reference)
     return scores.logps.sum() * 0.0
 
 

@@ -83,7 +83,7 @@ def load_scorer(sources: Sequence[str], config: PreTrainedConfig) -> tuple[PreTr
         model, start_hash = load_start_policy(sources)
         return model.base_model, new_head(config.get_text_config().hidden_size), start_hash
     model, start_hash = load_start_policy(sources, AutoModelForSequenceClassification)
-    return model.base_model, model.score, start_hash
+    return model.base_model, model.score.train(), start_hash
 
 
 def new_head(hidden_size: int) -> nn.Linear:
