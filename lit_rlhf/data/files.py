@@ -94,7 +94,7 @@ def _read_lines(file: BinaryIO) -> Iterator[Numbered]:
                 pass
         if line.strip():
             try:
-                yield number, _as_row(parse_json(line))
+                yield number, _as_row(parse_json(line.rstrip(b"\r\n")))
             except RowError as bad:
                 yield number, bad
         number += 1

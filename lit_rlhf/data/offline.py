@@ -74,7 +74,8 @@ class OfflineData(LightningDataModule):
     def __post_init__(self) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.num_micro_batches = 1  # this and the next are set by the algorithm in its setup, which runs after ours
+        # these three are set by the algorithm in its setup, which runs after ours
+        self.num_micro_batches = 1
         self.max_tokens: int | None = None
         self.with_strangers = False  # KTO's reference point needs other rows' completions
         self.sources: list[Source] = []
