@@ -217,8 +217,6 @@ class Algorithm(LightningModule):
         return scores.logps
 
     def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:
-        if self.reference == "none" and self.needs_reference():
-            raise UserError("model.reference: none, but model.beta asks for a KL to it; set reference: auto or beta: 0")
         if self.reference == "precomputed":
             return "none"
         if self.reference != "auto":

@@ -191,7 +191,11 @@ class OnlineAlgorithm(Algorithm):
         """Save what a resume in the middle of a phase trains on; it never samples again."""
         super().on_save_checkpoint(checkpoint)
         mine = self.experience.to(torch.device("cpu")).state_dict() if self.experience is not None else None
-        checkpoint["phase"] = {"number": self.phase, "experience": gather_over_ranks(mine)}
+        checkpoint["phase"] = {
+            "number": self.phase,
+            "num_slots": self.num_slots,
+            "experience": gather_over_ranks(mine),
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on in the middle of the saved phase."""
@@ -200,6 +204,11 @@ class OnlineAlgorithm(Algorithm):
         self.experience, self.slots = None, []
         if self._trainer is None or not self._trainer.training:
             return  # loaded to be used or evaluated, not to go on
+        if checkpoint["phase"]["num_slots"] != self.num_slots:  # places in the data are counted in micro-batches
+            raise UserError(
+                f"ckpt_path: saved by a run of {checkpoint['phase']['num_slots']} micro-batches per phase, resumed "
+                f"with {self.num_slots}; keep epochs_per_phase × windows_per_phase × accumulate_grad_batches as it was"
+            )
         if any(state is not None for state in saved):
             if len(saved) != self.trainer.world_size:
                 raise UserError(

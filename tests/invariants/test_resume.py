@@ -128,6 +128,14 @@ def test_another_number_of_ranks_may_not_go_on_within_a_phase(ranks, model, data
     assert len(resumed.metrics) == 1
 
 
+@pytest.mark.parametrize("changed", [{"accumulate": 1}, {"windows_per_phase": 4}, {"epochs_per_phase": 1}])
+def test_another_cut_may_not_go_on(whole_run, model, data, tmp_path, changed):
+    """Lightning and the loader count micro-batches; the update in the making would be a part of one."""
+    _, folder = whole_run("GRPO")
+    with pytest.raises(UserError, match="ckpt_path: saved by a run of 8 micro-batches per phase, resumed with"):
+        resumable("GRPO", tmp_path, model=model, data=data, ckpt_path=folder / "step=4.ckpt", **changed)
+
+
 def test_the_reference_is_not_saved_and_nothing_needs_trust(algorithm, whole_run):
     _, folder = whole_run(algorithm)
     checkpoint = torch.load(folder / "step=3.ckpt", weights_only=True)
