@@ -51,7 +51,16 @@ def experience():
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults(name):
     module = getattr(algorithms, name)()
-    read = ("group_size", "baseline", "advantage_scale", "aggregation", "clip_low", "clip_high", "kl_estimator", "kl_in")
+    read = (
+        "group_size",
+        "baseline",
+        "advantage_scale",
+        "aggregation",
+        "clip_low",
+        "clip_high",
+        "kl_estimator",
+        "kl_in",
+    )
     assert tuple(getattr(module, setting) for setting in read) == DEFAULTS[name]
     assert module.beta == module.entropy_coef == 0
     assert module.needs_groups() == (name not in NEEDS_NO_GROUPS)
@@ -101,5 +110,5 @@ def test_old_log_probs_and_a_reference_are_made_only_where_they_are_used():
 
 def test_maxrl_says_that_it_needs_rewards_that_are_not_negative(experience):
     experience.rewards[2] = -0.5
-    with pytest.raises(UserError, match="model.rewards: MaxRL .* got -0.5"):
+    with pytest.raises(UserError, match=r"model.rewards: MaxRL .* got -0.5"):
         algorithms.MaxRL().compute_advantages(experience)

@@ -66,6 +66,11 @@ def spread_if_answered(completion_ids, answer):
     return [sum(ids) % 7 / 6 if word == "yes" else 0.5 for ids, word in zip(completion_ids, answer, strict=True)]
 
 
+def sometimes_none(completion_ids):
+    """A reward that does not apply to every completion."""
+    return [None if sum(ids) % 5 == 0 else sum(ids) % 7 / 6 for ids in completion_ids]
+
+
 def constant(completion_ids):
     """A reward that teaches nothing."""
     return [0.5] * len(completion_ids)
@@ -190,10 +195,12 @@ def quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec")
         warnings.filterwarnings("ignore", message=r"Found \d+ module\(s\) in eval mode")  # the reference
         warnings.filterwarnings("ignore", message="The dirpath has changed|Checkpoint directory .* exists")
-        yield
-    logger.setLevel(level)
-    if shows_progress:
-        transformers.utils.logging.enable_progress_bar()
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+            if shows_progress:
+                transformers.utils.logging.enable_progress_bar()
 
 
 def write_model(folder, architecture="llama", *, seed=0, ends=True, **settings):

@@ -47,7 +47,7 @@ BAD_SETTINGS = {
     "a group of one to drop": ({"name": "Reinforce", "group_size": 1, "drop_zero_std": True}, "model.drop_zero_std"),
     "a phase too small": ({"windows_per_phase": 3, "accumulate": 6}, r"16 samples are fewer than .* \(3\) .* \(6\)"),
     "a greedy policy": ({"sampling": Sampling(temperature=0)}, "model.sampling.temperature: 0"),
-    "a KL to nothing": ({"beta": 0.1, "reference": "none"}, "model.reference: none, but model.beta"),
+    "a KL to nothing": ({"beta": 0.1, "reference": "none"}, "model.reference: GRPO .* cannot be none; use auto"),
     "MaxRL's KL": ({"name": "MaxRL", "beta": 0.1, "kl_in": "reward"}, "model.kl_in: reward, but MaxRL"),
     "MaxRL's rewards": ({"name": "MaxRL", "rewards": [negative]}, "model.rewards: MaxRL .* got -16"),
     "a schedule of accumulation": (

@@ -23,6 +23,20 @@ def test_ratio_is_one_and_kl_is_zero(algorithm, run, temperature):
     assert seen.metrics[0]["clip_ratio/region_mean"] == 0
 
 
+def test_what_it_would_score_is_what_it_showed(algorithm, run):
+    """`score` of callbacks/README.md: the log-probs of `training_step`, at the sampling temperature."""
+    differences = []
+
+    class Score(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            tokens = outputs["tokens"]
+            differences.append(float((pl_module.score(tokens) - tokens["logps"]).abs().max()))
+
+    sampling = Sampling(temperature=0.6, max_new_tokens=10)
+    run(algorithm, sampling=sampling, optimizer=optimizer("SGD", 0.0), callbacks=[Score()])
+    assert max(differences) < 1e-5
+
+
 def test_another_temperature_is_another_distribution(run):
     """Or the test of 0.6 would prove nothing."""
     warm, cool = (run("GRPO", sampling=Sampling(temperature=t, max_new_tokens=10)) for t in (1.0, 0.6))

@@ -4,7 +4,16 @@ from functools import partial
 
 import pytest
 import torch
-from short_runs import constant, deviation, optimizer, rows_by_content, same_samples, spread_if_answered, write_prompts
+from short_runs import (
+    constant,
+    deviation,
+    optimizer,
+    rows_by_content,
+    same_samples,
+    sometimes_none,
+    spread_if_answered,
+    write_prompts,
+)
 
 pytestmark = pytest.mark.ddp
 
@@ -15,7 +24,7 @@ CASES = {
     "uneven": {"prompts_per_phase": 5, "updates": 3, "accumulate": 4, "rewards": [spread_if_answered], **SMOOTH},
     "windows": {"windows_per_phase": 2, "epochs_per_phase": 2, "updates": 5, "beta": 0.1, **SMOOTH},
     "budget": {"max_tokens_per_forward": 60, "windows_per_phase": 3, "updates": 3, **SMOOTH},
-    "truncated left out": {"mask_truncated": True, "accumulate": 2},
+    "rows left out": {"mask_truncated": True, "rewards": [sometimes_none], "accumulate": 2},
 }
 
 
