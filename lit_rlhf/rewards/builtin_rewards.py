@@ -5,6 +5,7 @@ from typing import Any
 
 from lit_rlhf.rewards.answer import ExactMatch, LastNumber
 from lit_rlhf.rewards.form import Format, Length, Overlong, Repetition
+from lit_rlhf.rewards.learned import LearnedReward
 from lit_rlhf.rewards.math_answer import MathVerify
 from lit_rlhf.rewards.reasoning_gym_task import ReasoningGym
 
@@ -17,4 +18,5 @@ BUILTINS: dict[str, type[Callable[..., Any]]] = {
     "overlong": Overlong,
     "math_verify": MathVerify,
     "reasoning_gym": ReasoningGym,
+    "reward_model": LearnedReward,
 }
