@@ -14,6 +14,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import Tensor
 
+from lit_rlhf.algorithms.known_bad import warn_of_swallowed_updates
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.ranks import world_size
 from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
@@ -141,6 +142,10 @@ class Algorithm(LightningModule):
             return optimizer
         scheduler = as_factory(self.lr_scheduler)(optimizer)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_fit_start(self) -> None:
+        """Warn of weights too coarse for the learning rate."""
+        warn_of_swallowed_updates(self.trainer)
 
     def on_train_start(self) -> None:
         """Evaluate once before the first update, so that every curve starts where the model started."""

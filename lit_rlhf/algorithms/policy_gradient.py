@@ -24,6 +24,7 @@ from torch import Tensor
 
 from lit_rlhf.algorithms.base import adamw
 from lit_rlhf.algorithms.forwards import Shown
+from lit_rlhf.algorithms.known_bad import warn_of_unleashed_reward
 from lit_rlhf.algorithms.online import OnlineAlgorithm
 from lit_rlhf.algorithms.ranks import sum_over_ranks
 from lit_rlhf.algorithms.window import Slot
@@ -92,6 +93,11 @@ class PolicyGradient(OnlineAlgorithm):
 
     optimizer: OptimizerCallable = field(default_factory=lambda: adamw(1e-6))  # type: ignore[assignment]
     """What steps on the trainable parameters."""
+
+    def setup(self, stage: str) -> None:
+        """Warn of a learned reward that nothing holds back."""
+        super().setup(stage)
+        warn_of_unleashed_reward(self, self.beta)
 
     def needs_reference(self) -> bool:
         """Tell whether reference log-probs are used."""

@@ -26,6 +26,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
 
 from lit_rlhf.algorithms.base import adamw
+from lit_rlhf.algorithms.known_bad import warn_of_sum_scale_beta
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.offline import OfflineAlgorithm, Shown
 from lit_rlhf.algorithms.reference_table import load_or_score
@@ -73,6 +74,7 @@ class Preference(OfflineAlgorithm):
     """What steps on the trainable parameters."""
 
     data_kind: ClassVar[Kind] = "paired"
+    mean_beta: ClassVar[float | None] = 2.0  # the usual β where log-probs are means; None: β means something else
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,8 +142,15 @@ class Preference(OfflineAlgorithm):
         """Say what is being trained, for callbacks that check or record it."""
         return {**super().run_facts(), "stage": "preference", "beta": self.beta, "logps_over": self.logps_over}
 
+    def setup(self, stage: str) -> None:
+        """Warn of a β of another scale."""
+        super().setup(stage)
+        if self.mean_beta is not None:
+            warn_of_sum_scale_beta(self, usual=self.mean_beta)
+
     def on_fit_start(self) -> None:
         """Score the data with the start policy, once and on disk, where that is the reference."""
+        super().on_fit_start()
         if self.reference == "precomputed" and self.needs_reference():
             data = self.trainer.datamodule  # type: ignore[attr-defined]
             for name, examples in (("train", data.train_examples), ("eval", data.eval_examples)):
@@ -252,6 +261,7 @@ class IPO(Preference):
     """A squared distance to the margin 1/(2β); its values do not compare with other losses'."""
 
     logps_over: Literal["sum", "mean"] = "mean"
+    mean_beta: ClassVar[float | None] = None
 
     def pair_loss(self, logps: PairLogps) -> PreferenceLoss:
         """Return (h - 1/(2β))²."""
@@ -315,6 +325,7 @@ class ORPO(Preference):
 
     logps_over: Literal["sum", "mean"] = "mean"
     nll_coef: float = 1.0
+    mean_beta: ClassVar[float | None] = None
 
     def needs_reference(self) -> bool:
         """No reference."""
