@@ -313,9 +313,8 @@ def test_log_odds_have_the_exact_gradient(mean):
 
 
 def long_completions():
-    """Log-probs of two 2,000-token completions: most tokens near-certain, some rare, the rejected one a bit worse."""
-    generator = torch.Generator().manual_seed(0)
-    chosen = -torch.rand(2000, generator=generator).pow(-1.0).log() * 0.8
+    """Log-probs of two 2,000-token completions: many near-certain tokens, some rare; the rejected one a bit worse."""
+    chosen = 0.8 * torch.rand(2000, generator=torch.Generator().manual_seed(0)).log()
     return chosen, 1.2 * chosen
 
 
