@@ -4,7 +4,7 @@ Run in an environment of its own (`pip install trl==1.16.0`): `python tests/gold
 no network: the reference is the embedded model, the policy the same with all weight matrices scaled. The trainers are
 TRL's own, and so is everything from the rows to the loss; only the forward is replaced, after it has been run once, by
 one that returns what it returned with a leaf tensor in it, so that the gradient with respect to each token's
-log-probability can be recorded.
+log-probability can be recorded. A newly trained embedded model needs new numbers.
 """
 
 import json
