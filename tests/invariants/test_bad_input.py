@@ -115,6 +115,7 @@ def test_a_conversation_without_chat_template(model, tmp_path):
 
 def test_somebody_elses_data_module(model):
     with quiet():
-        trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        off = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "limit_val_batches": 0}
+        trainer = Trainer(accelerator="cpu", max_epochs=1, **off)
     with pytest.raises(UserError, match=r"data: GRPO reads its prompts from .*PromptData .* got LightningDataModule"):
         trainer.fit(GRPO(model=model), LightningDataModule())

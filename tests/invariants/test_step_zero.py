@@ -3,7 +3,7 @@
 import pytest
 import torch
 from lightning.pytorch import Callback
-from short_runs import optimizer, write_model
+from short_runs import deviation, optimizer, write_model
 
 from lit_rlhf.rollout import Sampling
 
@@ -35,6 +35,10 @@ def test_what_it_would_score_is_what_it_showed(algorithm, run):
     sampling = Sampling(temperature=0.6, max_new_tokens=10)
     run(algorithm, sampling=sampling, optimizer=optimizer("SGD", 0.0), callbacks=[Score()])
     assert max(differences) < 1e-5
+
+
+def test_correcting_for_the_sampler_changes_nothing_where_it_is_the_policy(algorithm, run):
+    assert deviation(run(algorithm), run(algorithm, tis_cap=2.0)) < 1e-4
 
 
 def test_another_temperature_is_another_distribution(run):

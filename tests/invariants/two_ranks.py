@@ -3,8 +3,9 @@
 import multiprocessing
 import os
 import pickle
-import socket
+import tempfile
 import traceback
+from pathlib import Path
 
 import torch
 
@@ -43,13 +44,11 @@ class TwoRanks:
         return [answers[rank] for rank in range(WORLD_SIZE)]
 
     def start(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        meeting_point = Path(tempfile.mkdtemp()) / "store"  # a port could be taken until the processes are up
         context = multiprocessing.get_context("spawn")
         for rank in range(WORLD_SIZE):
             mine, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, port, theirs), daemon=True)
+            process = context.Process(target=serve, args=(rank, meeting_point, theirs), daemon=True)
             process.start()
             self.processes.append(process)
             self.pipes.append(mine)
@@ -61,17 +60,13 @@ class TwoRanks:
         self.processes, self.pipes = [], []
 
 
-def serve(rank, port, pipe):
+def serve(rank, meeting_point, pipe):
     """Join the process group, once, and run what comes through the pipe."""
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(WORLD_SIZE),
-    }
+    os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD_SIZE)}  # tells Lightning to start no processes
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=WORLD_SIZE
+    )
     while True:
         function, args, kwargs = pipe.recv()
         try:
