@@ -47,7 +47,8 @@ def read_file(path: Path) -> Iterator[Numbered]:
             with path.open("rb") as file:
                 yield from _read_array(file) if name.endswith(".json") and _starts_array(file) else _read_lines(file)
     except (OSError, EOFError) as error:  # gzip ends early with an EOFError
-        raise UserError(f"{path}: cannot be read ({error}); check the file") from error
+        reason = (str(error).splitlines() or ["it ends early"])[0]
+        raise UserError(f"{path}: cannot be read ({reason}); check the file") from error
 
 
 def parse_json(data: bytes) -> Any:
