@@ -87,12 +87,13 @@ class KTO(OfflineAlgorithm):
         pairs = [mismatched(example, other) for example, other in window]
         budget = self.max_tokens_per_forward or SCORING_TOKENS
         parts = split_by_budget([pair.length for pair in pairs], budget) if pairs else []
+        num_parts = int(max_over_ranks(torch.tensor(len(parts))))  # asked before any forward: ranks stay in step
         total = torch.zeros(2, dtype=torch.float64)
         for part in parts:
             tensors = self._on_device([pairs[place] for place in part])
             policy, reference = self._sums(tensors, reference=False), self._sums(tensors, reference=True)
             total += torch.tensor([float((policy - reference).sum()), float(len(part))], dtype=torch.float64)
-        for _ in range(int(max_over_ranks(torch.tensor(len(parts)))) - len(parts)):
+        for _ in range(num_parts - len(parts)):
             dummy_share(self.backbone)
             dummy_share(self.backbone, reference=True)
         log_ratios, count = sum_over_ranks(total).tolist()

@@ -5,10 +5,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint as recomputed
 
 from lit_rlhf.algorithms.base import Algorithm
-from lit_rlhf.algorithms.forwards import dummy_share, join_shown
+from lit_rlhf.algorithms.forwards import Shown, dummy_share, join_shown, recomputed
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.showing import complete_prompts
 from lit_rlhf.data.batches import Batch, collate
@@ -17,8 +16,6 @@ from lit_rlhf.data.samples import Example
 from lit_rlhf.rollout import NativeSampler
 from lit_rlhf.rollout.scored import Row
 from lit_rlhf_callbacks.errors import UserError
-
-Shown = dict[str, Tensor]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -78,27 +75,30 @@ class OfflineAlgorithm(Algorithm):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Collect the held-out metrics of one batch."""
         for part in batch.parts:
-            if part:
-                self.measure(self.eval_meter, self._share(part, batch)[1], "eval/")
-            else:
-                dummy_share(self.backbone)
+            _, shown = self._share(part, batch)
+            if shown:
+                self.measure(self.eval_meter, shown, "eval/")
 
     def on_validation_epoch_end(self) -> None:
         """Log the held-out metrics, each over its own denominator."""
         self.publish(self.eval_meter.compute())
 
     def _part(self, part: list[Example], batch: Batch, meter: WindowMeter) -> tuple[Tensor, Shown]:
-        if not part:
-            return dummy_share(self.backbone), {}
-        if len(batch.parts) > 1:  # activations of one part at a time
-            share, shown = recomputed(self._share, part, batch, use_reentrant=False)
-        else:
-            share, shown = self._share(part, batch)
-        self.measure(meter, shown, "")
+        def compute() -> tuple[Tensor, Shown]:
+            return self._share(part, batch)
+
+        share, shown = recomputed(compute) if len(batch.parts) > 1 else compute()
+        if shown:
+            self.measure(meter, shown, "")
         return share, shown
 
     def _share(self, part: list[Example], batch: Batch) -> tuple[Tensor, Shown]:
-        return self.window_share(self._on_device(part), batch)
+        if part:
+            return self.window_share(self._on_device(part), batch)
+        share = dummy_share(self.backbone)  # the forwards of `window_share`, in its order
+        if self.needs_reference() and self.backbone.reference_kind != "none":
+            dummy_share(self.backbone, reference=True)
+        return share, {}
 
     def _on_device(self, examples: list[Example]) -> Shown:
         return {name: value.to(self.device) for name, value in collate(examples, self.backbone.pad_id).items()}
