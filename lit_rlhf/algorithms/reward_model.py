@@ -22,6 +22,7 @@ from lit_rlhf.algorithms.base import adamw
 from lit_rlhf.algorithms.calibration import CalibrationMeter
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.offline import OfflineAlgorithm, Shown
+from lit_rlhf.algorithms.scored_panel import panel_rows, scored_rows
 from lit_rlhf.backbone.heads import Head, is_reward_model, last_real
 from lit_rlhf.data.batches import Batch
 from lit_rlhf.data.builtin_rows import Kind
@@ -71,9 +72,28 @@ class RewardModel(OfflineAlgorithm):
         error = self.calibration.compute()
         self.publish({**self.eval_meter.compute(), **({} if error is None else {"eval/calibration_error": error})})
 
+    def panel_prompts(self, num: int) -> list[dict[str, Any]]:
+        """Return held-out examples for a panel."""
+        return panel_rows(self.trainer.datamodule.eval_examples, num, self.backbone.tokenizer)  # type: ignore[attr-defined]
+
+    def generate(self, prompts: list[dict[str, Any]], sampling: dict[str, Any], event: int) -> list[dict[str, Any]]:
+        """Score the completions of the panel's examples: a reward model writes none."""
+
+        def score(tensors: Shown) -> Tensor:
+            return self.rewards({name: value.to(self.device) for name, value in tensors.items()})
+
+        examples = self.trainer.datamodule.eval_examples  # type: ignore[attr-defined]
+        return scored_rows(prompts, examples, self.backbone.tokenizer, score)
+
+    # -- scores ---------------------------------------------------------------------------------------------------
+
     def score_positions(self, tensors: Shown) -> Tensor:
         """Return the head's number at every token, ``[S, T]``."""
         return self.backbone.score_head(tensors["input_ids"], tensors["attention_mask"])
+
+    def rewards(self, tensors: Shown) -> Tensor:
+        """Return each completion's score, ``[S]``: the head's number at its last token."""
+        return last_real(self.score_positions(tensors), tensors["attention_mask"])
 
     def show(self, tensors: Shown, **values: Tensor) -> Shown:
         """Return what callbacks and `measure` read, detached."""
@@ -125,7 +145,7 @@ class BradleyTerry(RewardModel):
 
     def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
         """Return the sum of pair losses over the window's pairs; a column ``margin`` enters if there is one."""
-        rewards = last_real(self.score_positions(tensors), tensors["attention_mask"])  # [2B]
+        rewards = self.rewards(tensors)  # [2B]
         losses = bradley_terry_loss(rewards[0::2], rewards[1::2], tensors.get("label"), center_coef=self.center_coef)
         return losses.sum() / batch.num_examples, self.show(tensors, rewards=rewards)
 
@@ -151,7 +171,7 @@ class PlackettLuce(RewardModel):
 
     def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
         """Return the sum of ranking losses over the window's rankings."""
-        rewards = last_real(self.score_positions(tensors), tensors["attention_mask"])  # [S]
+        rewards = self.rewards(tensors)  # [S]
         losses = plackett_luce_loss(*as_rankings(rewards, tensors["example"]))
         return losses.sum() / batch.num_examples, self.show(tensors, rewards=rewards, example=tensors["example"])
 
