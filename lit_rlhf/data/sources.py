@@ -23,7 +23,7 @@ def load_rows(source: str, split: Split, options: dict[str, Any]) -> list[Row]:
         source: ``builtin:<task>``, ``reasoning_gym:<dataset>``, a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet``
             file, a folder saved by `datasets`, or a dataset id.
         split: Which part; files hold one part only and give the same rows for either.
-        options: Settings of an embedded or reasoning-gym task.
+        options: Settings of an embedded or reasoning-gym task; reasoning-gym gives ``size`` rows, 4,000 unless told.
 
     Returns:
         Rows with a ``prompt`` and any further columns.
@@ -40,7 +40,7 @@ def load_rows(source: str, split: Split, options: dict[str, Any]) -> list[Row]:
     if kind == "reasoning_gym":
         from lit_rlhf.rewards.reasoning_gym_task import load_reasoning_gym
 
-        return load_reasoning_gym(name, split, **options)
+        return load_reasoning_gym(name, split, **{"size": DEFAULT_TASK_ROWS, "seed": 0, **options})
     if options:
         raise UserError(f"data.options: '{source}' takes no options, got {sorted(options)}; remove them")
     rows = list(_read_jsonl(Path(source))) if source.endswith(".jsonl") else _read_dataset(source, split)
