@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -197,3 +198,37 @@ def test_a_policy_has_no_scores(make_folder, rows):
     backbone.load()
     with pytest.raises(ValueError, match="no score head"):
         backbone.score_head(rows.input_ids, rows.attention_mask)
+
+
+@pytest.mark.ddp
+def test_sharded_over_two_ranks_it_scores_and_learns_the_same(make_folder, make_rows, tmp_path):
+    rows = make_rows([[5, 6, 7, 8, 9, 2], [10, 11, 12, 13, 2], [20, 21, 22, 23, 24, 2], [30, 31, 2]])
+    torch.save(tuple(rows), tmp_path / "rows.pt")
+    cases = [
+        {"folder": make_folder(scale=3.0), "lora": lora, "saved": str(tmp_path / f"saved-{lora}")}
+        for lora in (False, True)
+    ]
+    arguments = json.dumps({"cases": cases, "out": str(tmp_path)})
+    worker = Path(__file__).parent / "head_worker.py"
+    ranks = [
+        subprocess.Popen([sys.executable, worker, arguments, str(rank)], stderr=subprocess.PIPE) for rank in (0, 1)
+    ]
+    errors = [rank.communicate(timeout=300)[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)
+    seen = [torch.load(tmp_path / f"seen{rank}.pt") for rank in (0, 1)]
+    for case, *of_ranks in zip(cases, *seen, strict=True):
+        torch.manual_seed(0)
+        backbone = scorer(case["folder"], moved=False, lora=LoRA(r=2) if case["lora"] else None)
+        optimizer = torch.optim.SGD([weight for weight in backbone.parameters() if weight.requires_grad], lr=0.01)
+        scores = backbone.score_head(rows.input_ids, rows.attention_mask)
+        (scores[rows.attention_mask].sum() / 2).backward()  # FSDP2 takes the mean over ranks
+        optimizer.step()
+        saved = scorer(case["saved"], moved=False)
+        for rank, theirs in enumerate(of_ranks):
+            mask = rows.attention_mask[rank::2]
+            after = backbone.score_head(rows.input_ids[rank::2], mask)
+            torch.testing.assert_close(theirs["head"], backbone.head.weight.grad, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(theirs["before"][mask], scores[rank::2][mask], atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(theirs["after"][mask], after[mask], atol=1e-5, rtol=1e-4)
+            again = saved.score_head(rows.input_ids[rank::2], mask)
+            torch.testing.assert_close(again[mask], after[mask], atol=1e-5, rtol=1e-4)
