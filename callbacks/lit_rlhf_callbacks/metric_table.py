@@ -42,7 +42,8 @@ METRICS = (
     Metric("rewards/num_dropped", "completions without a valid reward", "count", "window", "0"),
     Metric("advantages/frac_nonzero", "rows that push the policy at all", "share", "rows", "above 0.5"),
     # reward models
-    Metric("accuracy", "pairs ranked right", "share", "pairs", "above 0.5, rises"),
+    Metric("reward_loss", "−log p of the labels, without margin and centring", "nats", "pairs", "ln 2 at first, falls"),
+    Metric("accuracy", "pairs ranked right, or labels guessed; a tie is half", "share", "pairs", "above 0.5, rises"),
     Metric("margin", "mean score difference", "reward", "pairs", "rises"),
     Metric("min_reward", "lowest score", "reward", "window", "bounded"),
     Metric("mean_reward", "mean score", "reward", "rows", "near 0 with centring"),
@@ -89,6 +90,7 @@ METRICS = (
     Metric("eval/reward", "mean reward of held-out samples", "reward", "eval samples", "rises with pass@1"),
     Metric("eval/completions/mean_length", "length of held-out samples", "tokens", "eval samples", "near training's"),
     Metric("eval/completions/clipped_ratio", "held-out samples cut by the limit", "share", "eval samples", "below 0.1"),
+    Metric("eval/calibration_error", "|probability − frequency| over ten bins", "share", "held-out labels", "below 0.1"),
     Metric("eval/{name}", "any other held-out value", "as named", "eval samples", "near its training value"),
     # cost
     Metric("num_tokens", "tokens processed", "tokens", "none", "grows"),
