@@ -1,7 +1,8 @@
 """Settings that would train wrongly, or not at all, without an error: refused in one line before the first update."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from transformers import PreTrainedTokenizerBase
@@ -43,6 +44,21 @@ def check_prompt_lengths(
 def _num_bytes(prompt: str | Sequence[dict[str, str]], per_message: int) -> int:
     texts = [prompt] if isinstance(prompt, str) else [str(message.get("content", "")) for message in prompt]
     return sum(2 * len(text.encode()) + per_message for text in texts)  # twice: normalising may lengthen text
+
+
+def refuse_unused(module: Any, names: Sequence[str]) -> None:
+    """Refuse settings that would be read by nobody: left in a config when its class was changed, perhaps.
+
+    Args:
+        module: An algorithm, a dataclass.
+        names: Fields that its class has no use for.
+
+    Raises:
+        UserError: If one of them is not at the class's default.
+    """
+    for field in fields(module):
+        if field.name in names and getattr(module, field.name) != field.default:
+            raise UserError(f"model.{field.name}: {type(module).__name__} does not use it; leave it out")
 
 
 def check_online_settings(module: "OnlineAlgorithm", num_prompts: int) -> None:

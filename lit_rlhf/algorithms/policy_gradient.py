@@ -16,13 +16,12 @@ MaxRL                (R - mean) / mean       -A logπ                        seq
 ===================  ======================  =============================  ====================  =====================
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
 
-from lit_rlhf.algorithms.base import adamw
+from lit_rlhf.algorithms.checks import refuse_unused
 from lit_rlhf.algorithms.forwards import Shown
 from lit_rlhf.algorithms.known_bad import warn_of_unleashed_reward
 from lit_rlhf.algorithms.online import OnlineAlgorithm
@@ -91,8 +90,12 @@ class PolicyGradient(OnlineAlgorithm):
     tis_cap: float | None = None
     """Truncated importance sampling for a sampler whose numerics differ from the learner's: the weight's cap (2)."""
 
-    optimizer: OptimizerCallable = field(default_factory=lambda: adamw(1e-6))  # type: ignore[assignment]
-    """What steps on the trainable parameters."""
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Settings of the family that mean nothing to a class."""
+
+    def __post_init__(self) -> None:
+        refuse_unused(self, self.unused)
+        super().__post_init__()
 
     def setup(self, stage: str) -> None:
         """Warn of a learned reward that nothing holds back."""
@@ -113,7 +116,7 @@ class PolicyGradient(OnlineAlgorithm):
 
     def step0_values(self) -> dict[str, float]:
         """Return what holds before the first update, whatever the data."""
-        return {"ratio": 1.0, "kl": 0.0}
+        return {"ratio/mean": 1.0, **({"kl": 0.0} if self.needs_reference() else {})}
 
     def compute_advantages(self, experience: Experience) -> Tensor:
         """Compare rewards, minus the KL where it belongs to them, within groups."""
@@ -194,7 +197,7 @@ class PolicyGradient(OnlineAlgorithm):
     def run_facts(self) -> dict[str, Any]:
         """Say what is being trained, for callbacks that check or record it."""
         facts = super().run_facts()
-        return {**facts, "stage": "rl", "beta": self.beta, "kl_estimator": self.kl_estimator, "kl_in": self.kl_in}
+        return {**facts, "stage": "rl", "beta": self.beta, "estimator": self.kl_estimator, "kl_in": self.kl_in}
 
     def _aggregate(self, values: Tensor, mask: Tensor, slot: Slot) -> Tensor:
         return aggregate(
@@ -220,6 +223,7 @@ class Reinforce(PolicyGradient):
     baseline: Baseline = "none"
     advantage_scale: Scale = "none"
     aggregation: Aggregation = "seq_mean_token_sum"
+    unused = ("clip_low", "clip_high", "clip_dual")
 
     def policy_loss(self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> PolicyLoss:
         """Return -A logπ."""
@@ -236,6 +240,7 @@ class ReinforcePlusPlus(PolicyGradient):
     aggregation: Aggregation = "token_mean"
     kl_estimator: KLEstimator = "k1"
     kl_in: Literal["loss", "reward"] = "reward"
+    unused = ("advantage_scale",)
 
     def compute_advantages(self, experience: Experience) -> Tensor:
         """Return reward minus KL still to come, whitened over all tokens of all ranks, ``[N, T]``."""
@@ -294,6 +299,7 @@ class GSPO(PolicyGradient):
     clip_low: float = 3e-4
     clip_high: float = 4e-4
     aggregation: Aggregation = "seq_mean_token_mean"
+    unused = ("clip_dual",)
 
     def policy_loss(self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> PolicyLoss:
         """Return the clipped loss of the sequence ratio."""
@@ -307,6 +313,7 @@ class CISPO(PolicyGradient):
     clip_low: float = 1.0
     clip_high: float = 4.0
     aggregation: Aggregation = "token_mean"
+    unused = ("clip_dual",)
 
     def policy_loss(self, logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> PolicyLoss:
         """Return -sg(clipped ratio) A logπ."""
@@ -318,6 +325,7 @@ class SAPO(PolicyGradient):
     """A sigmoid gate on the ratio in place of the clip."""
 
     aggregation: Aggregation = "seq_mean_token_mean"
+    unused = ("clip_low", "clip_high", "clip_dual")
 
     tau_pos: float = 1.0
     """The gate's temperature for tokens with a positive advantage."""
@@ -336,6 +344,7 @@ class MaxRL(PolicyGradient):
 
     advantage_scale: Scale = "none"
     aggregation: Aggregation = "seq_mean_token_mean"
+    unused = ("baseline", "advantage_scale", "clip_low", "clip_high", "clip_dual")
 
     def __post_init__(self) -> None:
         super().__post_init__()

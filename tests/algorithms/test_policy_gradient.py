@@ -7,6 +7,7 @@ import lit_rlhf.algorithms as algorithms
 from lit_rlhf.rollout.experience import from_completions
 from lit_rlhf.rollout.protocol import Completion
 from lit_rlhf_callbacks.errors import UserError
+from lit_rlhf_callbacks.metric_table import describe
 
 # group size, baseline, scale, aggregation, clip below and above, KL estimator and where it goes
 DEFAULTS = {
@@ -112,3 +113,27 @@ def test_maxrl_says_that_it_needs_rewards_that_are_not_negative(experience):
     experience.rewards[2] = -0.5
     with pytest.raises(UserError, match=r"model.rewards: MaxRL .* got -0.5"):
         algorithms.MaxRL().compute_advantages(experience)
+
+
+UNUSED = [
+    ("Reinforce", "clip_low", 0.1),
+    ("ReinforcePlusPlus", "advantage_scale", "group"),
+    ("GSPO", "clip_dual", 3.0),
+    ("CISPO", "clip_dual", 3.0),
+    ("SAPO", "clip_high", 0.28),
+    ("MaxRL", "baseline", "leave_one_out"),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), UNUSED)
+def test_a_setting_that_a_class_does_not_use_is_refused(name, setting, value):
+    with pytest.raises(UserError, match=f"model.{setting}: {name} does not use it"):
+        getattr(algorithms, name)(**{setting: value})
+    default = getattr(getattr(algorithms, name)(), setting)
+    getattr(algorithms, name)(**{setting: default})  # as a saved config writes it
+
+
+def test_what_is_known_of_step_zero_goes_by_the_names_of_metrics():
+    known = [algorithms.GRPO(beta=beta).step0_values() for beta in (0.0, 0.1)]
+    assert known == [{"ratio/mean": 1.0}, {"ratio/mean": 1.0, "kl": 0.0}]
+    assert all(describe(name) for name in known[1])
