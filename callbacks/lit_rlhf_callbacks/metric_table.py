@@ -90,7 +90,7 @@ METRICS = (
     Metric("eval/reward", "mean reward of held-out samples", "reward", "eval samples", "rises with pass@1"),
     Metric("eval/completions/mean_length", "length of held-out samples", "tokens", "eval samples", "near training's"),
     Metric("eval/completions/clipped_ratio", "held-out samples cut by the limit", "share", "eval samples", "below 0.1"),
-    Metric("eval/calibration_error", "|probability − frequency| over ten bins", "share", "held-out labels", "below 0.1"),
+    Metric("eval/calibration_error", "|probability − frequency| over ten bins", "share", "eval labels", "below 0.1"),
     Metric("eval/{name}", "any other held-out value", "as named", "eval samples", "near its training value"),
     # cost
     Metric("num_tokens", "tokens processed", "tokens", "none", "grows"),
