@@ -5,6 +5,7 @@ import math
 import pytest
 
 from lit_rlhf.algorithms.evaluation import Evaluation
+from lit_rlhf.backbone import Backbone
 from lit_rlhf.rewards import RewardSet
 from lit_rlhf_callbacks.errors import UserError
 
@@ -47,3 +48,23 @@ def test_the_reward_that_says_right_is_chosen_by_name():
     assert Evaluation(rewards, "is_right").column == 1
     with pytest.raises(UserError, match="no reward is called 'right'; there are: exact_match, is_right"):
         Evaluation(rewards, "right")
+
+
+@pytest.fixture
+def reward_model(tmp_path):
+    """A spec of a reward model."""
+    backbone = Backbone("builtin:tiny", head="score")
+    backbone.load()
+    backbone.save_model(tmp_path)
+    return {"function": "reward_model", "model": str(tmp_path)}
+
+
+def test_no_answer_is_right_because_a_reward_model_scores_it_high(make_rollout, reward_model):
+    rewards = RewardSet([reward_model, is_right])
+    assert Evaluation(rewards, None).column == 1
+    assert Evaluation(rewards, "reward_model").column == 0  # who asks for it gets it
+    evaluation = Evaluation(RewardSet([reward_model]), None)
+    evaluation.add(make_rollout([(0, 5.0, 4, False)]))
+    metrics = evaluation.compute()
+    assert metrics["eval/reward"] == 5.0
+    assert not {"eval/pass_at_1", "eval/pass_at_1_se"} & set(metrics)
