@@ -5,12 +5,15 @@ import math
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lit_rlhf.algorithms.base import adamw
 from lit_rlhf.algorithms.calibration import CalibrationMeter
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.reward_model import BradleyTerry, OutcomeReward, PlackettLuce, ProcessReward
 from lit_rlhf.algorithms.sft import SFT
+from lit_rlhf.backbone import Backbone, LoRA
+from lit_rlhf.backbone.heads import last_real
 from lit_rlhf.data.batches import Batch, collate
 from lit_rlhf.data.samples import Example, Sample
 from lit_rlhf.data.window_loader import WindowLoader
@@ -238,3 +241,37 @@ def test_a_trained_one_is_a_start_that_nothing_is_known_of(fit, tmp_path):
     after = fit(again)
     for name in ("eval/accuracy", "eval/reward_loss", "eval/mean_reward", "eval/calibration_error"):
         assert after[name] == pytest.approx(before[name], rel=1e-5)
+
+
+@pytest.mark.parametrize("lora", [None, LoRA(r=2)], ids=["full", "lora"])
+def test_resumed_it_goes_on_with_its_head_and_saved_it_scores_the_same(tmp_path, lora):
+    def run(ckpt_path=None):
+        torch.manual_seed(0 if ckpt_path is None else 1)  # a resumed run would draw another head
+        module = BradleyTerry(optimizer=adamw(1e-3), lora=lora)
+        trainer = Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_steps=3,
+            limit_val_batches=0,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2)],
+        )
+        trainer.fit(module, FirstTokenDecides("paired"), ckpt_path=ckpt_path)
+        return module
+
+    straight, resumed = run(), run(tmp_path / "step=2.ckpt")
+    expected, found = straight.backbone.state_dict(), resumed.backbone.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+    resumed.save_model(tmp_path / "rm")
+    saved = Backbone(str(tmp_path / "rm"), head="score")
+    saved.load()
+    tensors = collate(PAIRS, saved.pad_id)
+    with torch.no_grad():
+        scores = saved.score_head(tensors["input_ids"], tensors["attention_mask"])
+        torch.testing.assert_close(
+            last_real(scores, tensors["attention_mask"]), resumed.rewards(tensors), atol=1e-5, rtol=1e-5
+        )
