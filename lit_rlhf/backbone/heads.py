@@ -15,7 +15,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from lit_rlhf.backbone.adapters import add_lora
 from lit_rlhf.backbone.loading import load_start_policy

@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from lit_rlhf.backbone.adapters import merge_adapter
 from lit_rlhf.backbone.resolve import first_line, has_file, resolve_model

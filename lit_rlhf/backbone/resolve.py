@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from lit_rlhf import builtin
 from lit_rlhf_callbacks.errors import UserError
