@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from lit_rlhf.algorithms import PolicyGradient
+from lit_rlhf.algorithms import PolicyGradient, RewardModel
 from lit_rlhf_callbacks.metric_table import as_markdown, describe
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +27,6 @@ def test_every_column_of_a_run_is_described():
 
 def test_every_algorithm_has_a_config_and_a_row():
     rows = (ROOT / "docs" / "algorithms.md").read_text()
-    for algorithm in PolicyGradient.__subclasses__():
+    for algorithm in PolicyGradient.__subclasses__() + RewardModel.__subclasses__():
         assert algorithm.__name__ in {model["class_path"] for model in SHIPPED}
         assert f"| `{algorithm.__name__}` |" in rows
