@@ -230,8 +230,7 @@ def log_odds_ratio(chosen_means: Tensor, rejected_means: Tensor) -> Tensor:
         >>> log_odds_ratio(torch.tensor([0.75, 1.0]).log(), torch.tensor([0.5, 0.5]).log())  # log 3, and the clamp
         tensor([ 1.0986, 13.8155])
     """
-    chosen, rejected = chosen_means.float().clamp(max=-1e-6), rejected_means.float().clamp(max=-1e-6)
-    return (chosen - rejected) - (_log1mexp(chosen) - _log1mexp(rejected))
+    return _log_odds(chosen_means) - _log_odds(rejected_means)
 
 
 def orpo_odds_loss(chosen_means: Tensor, rejected_means: Tensor, *, beta: float) -> PreferenceLoss:
@@ -368,11 +367,7 @@ def _f_prime(log_ratio: Tensor, divergence: FDivergence, alpha: float) -> Tensor
     return -(exponent.clamp(max=MAX_EXPONENT).expm1() + tangent) / power
 
 
-def _log1mexp(values: Tensor) -> Tensor:
-    """Return log(1 - exp(x)) for x < 0 without cancellation (Mächler 2012)."""
-    near_zero = values > -math.log(2)
-    return torch.where(  # each branch is given harmless values where it is not taken: its gradient there is 0 * inf
-        near_zero,
-        torch.log(-torch.expm1(values.where(near_zero, -0.5))),
-        torch.log1p(-torch.exp(values.where(~near_zero, -1.0))),
-    )
+def _log_odds(means: Tensor) -> Tensor:
+    """Return log(p / (1 - p)), without the cancellation of 1 - p near p = 1."""
+    means = means.float().clamp(max=-1e-6)
+    return means - torch.log(-torch.expm1(means))  # log1p(-exp) for small p: a gain below the rounding of the sum
