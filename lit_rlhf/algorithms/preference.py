@@ -149,12 +149,19 @@ class Preference(OfflineAlgorithm):
             warn_of_sum_scale_beta(self, usual=self.mean_beta)
 
     def on_fit_start(self) -> None:
-        """Score the data with the start policy, once and on disk, where that is the reference."""
+        """Score the training data with the start policy, once and on disk, where that is the reference."""
         super().on_fit_start()
-        if self.reference == "precomputed" and self.needs_reference():
+        self._load_table("train")
+
+    def on_validation_start(self) -> None:
+        """Score the held-out data likewise."""
+        self._load_table("eval")
+
+    def _load_table(self, split: Literal["train", "eval"]) -> None:
+        if self.reference == "precomputed" and self.needs_reference() and split not in self.ref_tables:
             data = self.trainer.datamodule  # type: ignore[attr-defined]
-            for name, examples in (("train", data.train_examples), ("eval", data.eval_examples)):
-                self.ref_tables[name] = load_or_score(self.model, self.backbone.start_hash, examples, self.device)
+            examples = data.train_examples if split == "train" else data.eval_examples
+            self.ref_tables[split] = load_or_score(self.model, self.backbone.start_hash, examples, self.device)
 
     def _reference(self, tensors: Shown) -> tuple[Tensor, Tensor, Shown]:
         """Return the reference's log-probs of chosen and rejected, ``[B]`` each, and per token where they are live."""
@@ -163,7 +170,7 @@ class Preference(OfflineAlgorithm):
             nothing = torch.zeros(len(mask) // 2, device=mask.device)
             return nothing, nothing, {}
         if self.reference == "precomputed":
-            table = self.ref_tables["eval" if self.trainer.validating else "train"]
+            table = self.ref_tables["train" if self.trainer.training else "eval"]
             sums = torch.cat([table[row][:, 0] for row in tensors["row"].tolist()]).to(mask.device)
             return *self._pairs(sums, mask), {}
         scores = self.backbone.score_tokens(tensors["input_ids"], tensors["attention_mask"], mask, reference=True)
