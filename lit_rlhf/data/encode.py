@@ -140,7 +140,8 @@ class Encoder:
             num_counted = sum(sample.mask)
             self.lengths.append(len(sample))
             self.supervised.append(num_counted)
-            tally.num_unmasked += num_counted >= len(sample) - 1
+            tally.num_bos_first += sample.ids[0] == self.renderer.bos_id
+            tally.num_unmasked += sample.num_prompt == 0
             if stepwise:
                 continue
             ends = [place for place, token in enumerate(sample.ids) if token in stops and sample.mask[place]]

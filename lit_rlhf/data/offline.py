@@ -81,6 +81,7 @@ class OfflineData(LightningDataModule):
         self.sources: list[Source] = []
         self.eval_sources: list[Source] = []
         self.loaded: dict[str, list[Loaded]] = {}
+        self.renderer: Renderer
         self.tables: dict[str, ExampleTable] = {}
         self.tallies: dict[str, Tally] = {}
 
@@ -167,6 +168,7 @@ class OfflineData(LightningDataModule):
             return
         if self.chat_template_source is not None:
             tokenizer.chat_template = load_tokenizer(source_chain(self.chat_template_source)).get_chat_template()
+        self.renderer = Renderer(tokenizer)
         max_length = min(self.max_length, context_length or self.max_length)
         for part, loaded in self.loaded.items():
             records = self.records_for([(row.number, row.record) for row in loaded], kind)
@@ -287,7 +289,7 @@ class OfflineData(LightningDataModule):
 
         def make() -> tuple[ExampleTable, Tally]:
             tally = Tally(name=part, max_length=max_length)
-            encoder = Encoder(Renderer(tokenizer), tally, refuse, separator)
+            encoder = Encoder(self.renderer, tally, refuse, separator)
             table = ExampleTable.build(track(encoder.examples(records), len(records), f"tokenising ({part})"))
             for refused in bad.values():
                 refused.say(len(records))

@@ -32,6 +32,11 @@ class Renderer:
         self.eos_id: int | None = tokenizer.eos_token_id
         self.num_double_bos = 0
 
+    @cached_property
+    def adds_bos(self) -> bool:
+        """Whether plain text gets a BOS."""
+        return self.bos_id is not None and self.texts(["a"])[0][:1] == [self.bos_id]
+
     @property
     def has_markers(self) -> bool:
         """Whether the template says itself which tokens the assistant generates."""

@@ -68,6 +68,9 @@ class Tally:
     num_double_bos: int = 0
     """Texts in which a second BOS was removed."""
 
+    num_bos_first: int = 0
+    """Samples that begin with BOS."""
+
     num_unstopped: int = 0
     """Samples, their completion whole, that do not end with a stop token that counts."""
 
