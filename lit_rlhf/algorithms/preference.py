@@ -45,6 +45,7 @@ from lit_rlhf.functional.preference_losses import (
     robust_dpo_loss,
     simpo_loss,
 )
+from lit_rlhf_callbacks.errors import UserError
 
 
 @dataclass(kw_only=True)
@@ -68,7 +69,7 @@ class Preference(OfflineAlgorithm):
     """Compare log-probs summed over a completion's tokens, or their mean, which has no preference for length."""
 
     nll_coef: float = 0.0
-    """Weight of the chosen completions' negative log-likelihood, a mean over the window's chosen tokens."""
+    """Weight of the chosen completions' negative log-likelihood per token, averaged over the window's pairs."""
 
     optimizer: OptimizerCallable = field(default_factory=lambda: adamw(1e-6))  # type: ignore[assignment]
     """What steps on the trainable parameters."""
@@ -182,6 +183,19 @@ class Preference(OfflineAlgorithm):
         return values[0::2], values[1::2]
 
 
+def check_label_smoothing(epsilon: float) -> None:
+    """Refuse a share of wrong labels that would turn preferences around.
+
+    Raises:
+        UserError: If it is below 0, or 0.5 and above.
+    """
+    if not 0 <= epsilon < 0.5:
+        raise UserError(
+            f"model.label_smoothing: {epsilon:g} of all labels wrong is not between 0 and below 0.5; where most labels "
+            "are wrong, swap chosen and rejected"
+        )
+
+
 def _means(logps: Tensor, mask: Tensor) -> Tensor:
     return (logps * mask).sum(-1) / mask.sum(-1)
 
@@ -193,6 +207,16 @@ class DPO(Preference):
     f_divergence: FDivergence = "reverse_kl"
     """Which divergence holds the policy to the reference (arXiv 2309.16240)."""
 
+    alpha: float = 0.5
+    """Of the ``alpha`` divergence, between 0 (reverse KL) and 1 (forward KL)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha < 1:
+            raise UserError(
+                f"model.alpha: of the alpha divergence it is above 0 and below 1, got {self.alpha:g}; set 0.5"
+            )
+
     def pair_loss(self, logps: PairLogps) -> PreferenceLoss:
         """Return -log σ(βh)."""
         return dpo_loss(
@@ -202,6 +226,7 @@ class DPO(Preference):
             logps.ref_rejected,
             beta=self.beta,
             f_divergence=self.f_divergence,
+            alpha=self.alpha,
         )
 
     def init_loss(self) -> float | None:
@@ -215,6 +240,10 @@ class CDPO(Preference):
 
     label_smoothing: float = 0.1
     """ε: how often a label is wrong."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_label_smoothing(self.label_smoothing)
 
     def pair_loss(self, logps: PairLogps) -> PreferenceLoss:
         """Return the cross-entropy with smoothed labels."""
@@ -238,6 +267,10 @@ class RobustDPO(Preference):
 
     label_smoothing: float = 0.1
     """ε: how often a label is wrong; below 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_label_smoothing(self.label_smoothing)
 
     def pair_loss(self, logps: PairLogps) -> PreferenceLoss:
         """Return the de-biased loss."""
