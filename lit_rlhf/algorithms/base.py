@@ -124,6 +124,11 @@ class Algorithm(LightningModule):
                 f"trainer.val_check_interval counts micro-batches: {interval} is no multiple of "
                 f"trainer.accumulate_grad_batches ({accumulate}); set it to updates × {accumulate}"
             )
+        if isinstance(interval, float) and interval < 1 and accumulate > 1:
+            raise UserError(
+                f"trainer.val_check_interval: {interval:g} of an epoch may end within an update; set it to a number of "
+                f"micro-batches, updates × {accumulate}"
+            )
 
     def configure_model(self) -> None:
         """Load the weights, once, and shard them where the strategy asks for it."""
@@ -178,16 +183,17 @@ class Algorithm(LightningModule):
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Add a block's wall-clock seconds on this rank to the open window's metrics."""
+        """Add a block's wall-clock seconds to the open window's metrics, where the slowest rank's will stand."""
         start = perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
 
     def close_window(self) -> dict[str, float]:
         """Reduce the window's metrics over ranks, log them and return them."""
-        metrics = {**self.meter.compute(), **self.seconds}
+        for name, seconds in self.seconds.items():
+            self.meter.add_max(name, seconds)
         self.seconds = {}
-        return self.publish(metrics)
+        return self.publish(self.meter.compute())
 
     def publish(self, metrics: dict[str, float]) -> dict[str, float]:
         """Log already reduced values and return them."""

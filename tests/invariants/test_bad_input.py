@@ -58,6 +58,10 @@ BAD_SETTINGS = {
         {"accumulate": 4, "trainer": {"val_check_interval": 6}},
         r"trainer.val_check_interval counts micro-batches: 6 is no multiple .* \(4\)",
     ),
+    "an evaluation within a window, by a share of an epoch": (
+        {"accumulate": 4, "trainer": {"val_check_interval": 0.3, "check_val_every_n_epoch": 1}},
+        "trainer.val_check_interval: 0.3 of an epoch may end within an update; .* updates × 4",
+    ),
     "an epoch that ends within a phase": (
         {"accumulate": 4, "trainer": {"limit_train_batches": 6}},
         "trainer.limit_train_batches: 6 micro-batches .* multiple of 4",
