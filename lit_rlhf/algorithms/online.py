@@ -158,6 +158,8 @@ class OnlineAlgorithm(Algorithm):
     def on_train_start(self) -> None:
         """Check that phases fit into epochs, then evaluate once before the first update."""
         check_whole_phases(self)
+        if self.experience is not None:  # from a checkpoint, which is read before the module is moved to its device
+            self.experience = self.experience.to(self.device)
         super().on_train_start()
 
     def training_step(self, rows: list[Row], batch_idx: int) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class OnlineAlgorithm(Algorithm):
                     f"ckpt_path: saved in the middle of a phase by {len(saved)} processes, resumed by "
                     f"{self.trainer.world_size}; use as many, or a checkpoint from a phase's end"
                 )
-            self.experience = Experience(**saved[self.global_rank]).to(self.device)
+            self.experience = Experience(**saved[self.global_rank])
 
     # -- a phase --------------------------------------------------------------------------------------------------
 
