@@ -20,18 +20,18 @@ from lit_rlhf.rollout import Sampling
 
 # Learning rates for the embedded model; β, γ and the rest are each class's own defaults.
 RATES = {
-    "DPO": 2e-4,
-    "CDPO": 2e-4,
-    "RobustDPO": 2e-4,
-    "DPONorm": 2e-4,
-    "IPO": 2e-4,
-    "Hinge": 2e-4,
+    "DPO": 5e-5,
+    "CDPO": 5e-5,
+    "RobustDPO": 5e-5,
+    "DPONorm": 5e-5,
+    "IPO": 5e-5,
+    "Hinge": 5e-5,
     "SimPO": 1e-4,
     "CPO": 1e-4,
     "ORPO": 4e-4,
-    "KTO": 2e-4,
-    "APOZero": 2e-4,
-    "APODown": 1e-4,
+    "KTO": 1e-4,
+    "APOZero": 1e-4,
+    "APODown": 5e-5,
 }
 QUIET = {
     "accelerator": "cpu",
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("pairs")
     parser.add_argument("--losses", nargs="+", default=list(RATES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[42, 123, 2024])
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(1)
     before = pass_at_1("builtin:tiny")

@@ -54,7 +54,7 @@ class OfflineAlgorithm(Algorithm):
         super().setup(stage)
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         if not hasattr(data, "tokenise"):
-            wanted = "SupervisedData" if self.data_kind == "supervised" else "PreferenceData"
+            wanted = {"supervised": "SupervisedData", "stepwise": "StepwiseData"}.get(self.data_kind, "PreferenceData")
             raise UserError(
                 f"data: {type(self).__name__} learns from lit_rlhf.{wanted} or a subclass of it, "
                 f"got {type(data).__name__}; call fit(model, {wanted}(...))"

@@ -182,5 +182,5 @@ def _blame(reward: Reward, batch: RewardBatch, error: RewardCallError, timeout_s
 def _error_line(reward: Reward, reason: str, prompt_ids: list[int]) -> str:
     return (
         f"reward function '{reward.name}' {reason} ({describe_ids(prompt_ids)}); "
-        f"mend the function, or set on_error to skip to drop such rows"
+        f"mend the function, or set reward_on_error to skip to drop such rows"
     )
