@@ -153,6 +153,8 @@ def draw(rows: Sequence[Loaded], num: int | None, *key: int | str) -> list[Loade
 def _usable(row: Row | RowError) -> Row:
     if isinstance(row, RowError):
         raise row
+    if row.get("tools"):  # to leave them out would train on prompts that say something else
+        raise RowError("is not supported", "write the tools into the system message", "tools")
     return row
 
 

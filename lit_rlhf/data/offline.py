@@ -297,7 +297,8 @@ class OfflineData(LightningDataModule):
 
         if not is_large(records):
             return make()
-        folder = cache_folder(cache_key(records, tokenizer, part=part, max_length=max_length, separator=separator))
+        settings = {"part": part, "max_length": max_length, "separator": separator, "on_bad_row": self.on_bad_row}
+        folder = cache_folder(cache_key(records, tokenizer, **settings))
         with self._first_rank_first():
             if (found := load_cached(folder)) is None:
                 save_cached(folder, *make())
@@ -347,8 +348,9 @@ def _check_enough(tally: Tally) -> None:
     what = {
         "prompts that are not a token prefix of the whole": (
             tally.num_not_prefix,
-            "the chat template rewrites earlier turns: set data.mask: completion_only, or data.chat_template_source to "
-            "a model whose template keeps them",
+            "the chat template rewrites earlier turns, or completions begin with white space that merges with the "
+            "template's: set data.mask: completion_only, strip the completions, or borrow a template that marks what "
+            "the assistant generates (data.chat_template_source)",
         ),
         "no token that counts": (tally.num_all_masked, "raise data.max_length, or change data.mask"),
     }

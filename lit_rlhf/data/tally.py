@@ -95,6 +95,7 @@ class Tally:
         """Say what was dropped or cut, a line each; nothing where nothing was."""
         rows, samples = f"of {self.num_rows} rows", f"of {self.num_samples} samples"
         lines = [
+            (self.num_refused, f"{rows} dropped: the chat template refuses them"),
             (self.num_not_prefix, f"{rows} dropped: the prompt's tokens are not the beginning of the whole's"),
             (self.num_all_masked, f"{rows} dropped: no token counts in the loss"),
             (self.num_identical, f"{rows} dropped: completions identical within {self.max_length} tokens"),

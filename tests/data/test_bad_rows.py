@@ -68,6 +68,7 @@ def test_a_repeated_id_is_an_error(write):
             "auto",
             "the row has none of the columns messages, prompt and completion, or text; it has q",
         ),
+        ({"messages": [{"role": "user", "content": "a"}], "tools": [{}]}, "auto", "column 'tools' is not supported"),
         ({"messages": [{"role": "user", "content": "a"}]}, "auto", "'messages' does not end with an assistant message"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "auto", "'messages' begins with an assistant message"),
         ({"text": "a"}, "completion_only", "'text' has no completion of its own; data.mask: completion_only needs"),
@@ -138,6 +139,7 @@ def test_files_of_every_kind_can_be_broken(write, name, content, message):
 
 
 def test_files_of_every_kind_give_the_same_rows(write, tmp_path):
+    from datasets import Dataset
     from pyarrow import Table, parquet
 
     rows = [{"prompt": "a", "completion": "b", "label": True}, {"prompt": "c", "completion": '"d", e', "label": False}]
@@ -148,7 +150,8 @@ def test_files_of_every_kind_give_the_same_rows(write, tmp_path):
     parquet.write_table(Table.from_pylist(rows), tmp_path / "rows.parquet")
     with open(lines, "rb") as file:
         (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(file.read()))
-    for source in sources:
+    Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    for source in [*sources, str(tmp_path / "saved")]:
         data = PreferenceData(train=source)
         data.setup("fit")
         assert [row.row for row in data.loaded["train"]] == rows, source
