@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.phase_metrics import add_phase_metrics
@@ -12,6 +13,7 @@ from lit_rlhf.algorithms.ranks import gather_over_ranks, sum_over_ranks
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.rollout import NoiseKey
 from lit_rlhf.rollout.scored import Row, ScoredRollout, Scorer
+from lit_rlhf_callbacks.errors import UserError
 
 
 class PromptSource(Protocol):
@@ -40,6 +42,7 @@ class Collector:
     drop_zero_std: bool
     max_refill_rounds: int
     reward_seconds: float = field(default=0.0, init=False)
+    _validity: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.long), init=False)  # invalid, all
 
     def collect(
         self, rows: Sequence[Row], source: PromptSource, phase: int, meter: WindowMeter, rank: int, num_ranks: int
@@ -58,6 +61,7 @@ class Collector:
             The completions to train on.
         """
         self.reward_seconds = 0.0
+        self._validity = torch.zeros(2, dtype=torch.long)
         num_wanted = int(sum_over_ranks(torch.tensor(len(rows))))
         positions = [rank + place * num_ranks for place in range(len(rows))]
         scored = self._sample(rows, positions, phase, 0)
@@ -84,7 +88,19 @@ class Collector:
         key = NoiseKey(global_seed(), "train", phase, attempt)
         scored = self.scorer(rows, positions, self.group_size, key)
         self.reward_seconds += scored.reward_seconds
+        self._check_validity(scored)
         return scored
+
+    def _check_validity(self, scored: ScoredRollout) -> None:
+        """Refuse a phase, over all ranks and refills, most of which has no reward; all ranks refuse together."""
+        self._validity = self._validity + torch.tensor([int((~scored.valid_mask).sum()), len(scored)])
+        num_invalid, num_scored = sum_over_ranks(self._validity).tolist()
+        reason = next((reason for reason in gather_over_ranks(scored.why_invalid) if reason), "")
+        if 2 * num_invalid > num_scored:
+            raise UserError(
+                f"{num_invalid} of {num_scored} completions of a phase have no valid reward: {reason}; mend the "
+                "function or the data's columns"
+            )
 
     def _usable(self, scored: ScoredRollout) -> ScoredRollout:
         scored = scored.keep(scored.valid_mask)

@@ -50,8 +50,8 @@ class OnlineAlgorithm(Algorithm):
     """What a reward function that raises or returns NaN does: end the run, or lose those samples, counted."""
 
     eval_reward: str | None = None
-    """The reward that defines a right answer for ``eval/pass_at_1`` (score ≥ 0.99); None takes the first that is no reward
-    model."""
+    """The reward that defines a right answer for ``eval/pass_at_1`` (score ≥ 0.99); None takes the first one that is no
+    reward model."""
 
     group_size: int = 8
     """Completions per prompt."""

@@ -8,6 +8,7 @@ from lit_rlhf.data.chat import Message
 from lit_rlhf.data.formats import Record
 from lit_rlhf.data.masks import (
     Dialogue,
+    Encoded,
     NotPrefixError,
     encode_dialogues,
     encode_texts,
@@ -72,9 +73,10 @@ class Encoder:
                 else:
                     messages: list[Message] = [*record.prompt, *completion]
                     dialogues.append(Dialogue(messages, len(record.prompt), record.all_tokens))
-        samples, num_apart = encode_texts(self.renderer, prompts, texts)
-        self.tally.num_apart += num_apart
-        plain, rendered = iter(samples), iter(encode_dialogues(self.renderer, dialogues) if dialogues else [])
+        of_texts = encode_texts(self.renderer, prompts, texts)
+        of_dialogues = encode_dialogues(self.renderer, dialogues) if dialogues else Encoded([], 0)
+        self.tally.num_apart += of_texts.num_apart + of_dialogues.num_apart
+        plain, rendered = iter(of_texts.samples), iter(of_dialogues.samples)
         return [
             [next(plain if isinstance(completion, str) else rendered) for completion in record.completions]
             for _, record in chunk
@@ -85,7 +87,7 @@ class Encoder:
         texts = self.renderer.texts([record.prompt for _, record in chunk if isinstance(record.prompt, str)])
         conversations = [record.prompt for _, record in chunk if not isinstance(record.prompt, str)]
         plain = iter(texts)
-        rendered = iter(self.renderer.conversations(conversations, add_generation_prompt=True) if conversations else [])
+        rendered = iter(self.renderer.prompts(conversations) if conversations else [])
         steps = iter(
             self.renderer.pieces([f"{step}{self.step_separator}" for _, record in chunk for step in record.completions])
         )

@@ -54,6 +54,11 @@ class Renderer:
         after = self.pieces([str(text).rpartition(_PROBE)[2]])[0]
         return next((token for token in after if token in self.special_ids), None)
 
+    @property
+    def closing_text(self) -> str | None:
+        """How the turn closer is written."""
+        return None if self.turn_closer is None else str(self.tokenizer.convert_ids_to_tokens(self.turn_closer))
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of tokens that are not text."""
@@ -64,7 +69,7 @@ class Renderer:
         """Tokenise texts as a prompt is, with BOS where the tokenizer adds one, and then once; without EOS."""
         if not texts:
             return []
-        return [self._one_bos(self._no_eos(ids)) for ids in self.tokenizer(list(texts), **_ONLY_IDS)["input_ids"]]
+        return [self.one_bos(self._no_eos(ids)) for ids in self.tokenizer(list(texts), **_ONLY_IDS)["input_ids"]]
 
     def pieces(self, texts: Sequence[str]) -> list[Ids]:
         """Tokenise parts of a text, with nothing added."""
@@ -72,9 +77,9 @@ class Renderer:
             return []
         return self.tokenizer(list(texts), add_special_tokens=False, **_ONLY_IDS)["input_ids"]
 
-    def conversations(
+    def strings(
         self, conversations: Sequence[Sequence[Message]], *, add_generation_prompt: bool = False
-    ) -> list[Ids | RowError]:
+    ) -> list[str | RowError]:
         """Render conversations through the template; what the template refuses comes back as a bad row.
 
         A prompt that several completions share, the very same messages, is rendered once.
@@ -82,12 +87,15 @@ class Renderer:
         keys = [tuple(map(id, messages)) for messages in conversations]
         distinct = dict(zip(keys, conversations, strict=True))
         rendered = self._each(list(distinct.values()), add_generation_prompt=add_generation_prompt, tokenize=False)
-        ids = iter(self.pieces([text for text in rendered if not isinstance(text, RowError)]))
-        found = {
-            key: text if isinstance(text, RowError) else self._one_bos(next(ids))
-            for key, text in zip(distinct, rendered, strict=True)
-        }
+        found = dict(zip(distinct, rendered, strict=True))
         return [found[key] for key in keys]
+
+    def prompts(self, conversations: Sequence[Sequence[Message]]) -> list[Ids | RowError]:
+        """Tokenise conversations with the generation prompt, as when the model generates."""
+        texts = self.strings(conversations, add_generation_prompt=True)
+        distinct = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+        ids = dict(zip(distinct, self.pieces(distinct), strict=True))
+        return [self.one_bos(ids[text]) if isinstance(text, str) else text for text in texts]
 
     def marked(self, conversations: Sequence[Sequence[Message]]) -> list[MarkedIds | RowError]:
         """Render conversations, and say which tokens the template's own markers enclose."""
@@ -96,7 +104,7 @@ class Renderer:
             if isinstance(found, RowError):
                 result.append(found)
             else:
-                ids = self._one_bos(found["input_ids"])
+                ids = self.one_bos(found["input_ids"])
                 result.append((ids, [bool(inside) for inside in found["assistant_masks"][-len(ids) :]]))
         return result
 
@@ -126,7 +134,8 @@ class Renderer:
             )
         return str(self.tokenizer.get_chat_template())
 
-    def _one_bos(self, ids: Ids) -> Ids:
+    def one_bos(self, ids: Ids) -> Ids:
+        """Remove, and count, a second BOS."""
         if self.bos_id is not None and ids[:2] == [self.bos_id] * 2:
             self.num_double_bos += 1
             return ids[1:]

@@ -25,12 +25,14 @@ class RewardTable:
             a row used by mistake shows.
         valid_mask: [N] bool; False where no function applies or one has failed: drop the row.
         num_failed: Rows dropped because a function failed on them (``on_error="skip"``).
+        why_invalid: The first reason why a row is not valid, with the prompt ids of all such rows; None: all are.
     """
 
     scores: Tensor
     total: Tensor
     valid_mask: Tensor
     num_failed: int
+    why_invalid: str | None = None
 
 
 class RewardSet:
@@ -123,7 +125,7 @@ class RewardSet:
             Scores, totals and which rows to keep.
 
         Raises:
-            UserError: A function failed (``on_error="raise"``), or more than half of the rows have no valid reward.
+            UserError: A function failed (``on_error="raise"``).
         """
         own = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids}
         batch = RewardBatch(prompt_ids, {**columns, **own, "prompt_id": prompt_ids})
@@ -137,10 +139,10 @@ class RewardSet:
             failures |= reasons
         valid_mask = ~scores.isnan().all(dim=1)  # [N]
         valid_mask[list(failures)] = False
-        _check_enough_valid(valid_mask, prompt_ids, failures)
         weights = torch.tensor([reward.weight for reward in self.rewards], dtype=torch.float64)
+        why = _why_invalid(valid_mask, prompt_ids, failures)
         total = (scores.double().nan_to_num(nan=0.0) @ weights).float()  # [N]
-        return RewardTable(scores, total.masked_fill(~valid_mask, torch.nan), valid_mask, len(failures))
+        return RewardTable(scores, total.masked_fill(~valid_mask, torch.nan), valid_mask, len(failures), why)
 
     def _warn_once(self, name: str, reasons: dict[int, str], prompt_ids: list[int]) -> None:
         if reasons and name not in self._warned:
@@ -152,12 +154,9 @@ class RewardSet:
             )
 
 
-def _check_enough_valid(valid_mask: Tensor, prompt_ids: list[int], failures: dict[int, str]) -> None:
+def _why_invalid(valid_mask: Tensor, prompt_ids: list[int], failures: dict[int, str]) -> str | None:
     invalid = (~valid_mask).nonzero().flatten().tolist()
-    if 2 * len(invalid) <= len(prompt_ids):
-        return
+    if not invalid:
+        return None
     why = next(iter(failures.values()), "every reward function returned None, which means that it does not apply")
-    raise UserError(
-        f"{len(invalid)} of {len(prompt_ids)} completions have no valid reward: {why} "
-        f"({describe_ids(prompt_ids[row] for row in invalid)}); mend the function or the data's columns"
-    )
+    return f"{why} ({describe_ids(prompt_ids[row] for row in invalid)})"

@@ -29,6 +29,7 @@ class ScoredRollout:
         rewards: The weighted sum, ``[N]``.
         valid_mask: False where no function applied or one failed, ``[N]``.
         reward_seconds: How long the reward functions took.
+        why_invalid: Why a completion has no reward, where one has none.
     """
 
     completions: list[Completion]
@@ -38,6 +39,7 @@ class ScoredRollout:
     rewards: Tensor
     valid_mask: Tensor
     reward_seconds: float
+    why_invalid: str | None = None
 
     def __len__(self) -> int:
         return len(self.completions)
@@ -68,6 +70,7 @@ class ScoredRollout:
             rewards=self.rewards[rows],
             valid_mask=self.valid_mask[rows],
             reward_seconds=self.reward_seconds,
+            why_invalid=self.why_invalid,
         )
 
     def __add__(self, other: "ScoredRollout") -> "ScoredRollout":
@@ -79,6 +82,7 @@ class ScoredRollout:
             rewards=torch.cat([self.rewards, other.rewards]),
             valid_mask=torch.cat([self.valid_mask, other.valid_mask]),
             reward_seconds=self.reward_seconds + other.reward_seconds,
+            why_invalid=self.why_invalid or other.why_invalid,
         )
 
 
@@ -126,6 +130,7 @@ class Scorer:
             rewards=table.total,
             valid_mask=table.valid_mask,
             reward_seconds=perf_counter() - start,
+            why_invalid=table.why_invalid,
         )
 
     def _score(self, rows: Sequence[Row], completions: Sequence[Completion], texts: Sequence[str]) -> RewardTable:

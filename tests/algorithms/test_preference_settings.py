@@ -19,6 +19,6 @@ def test_alpha_out_of_range():
 
 
 def test_a_reference_is_needed_or_it_is_not():
-    with pytest.raises(UserError, match="model.reference"):
+    with pytest.raises(UserError, match=r"model\.reference"):
         DPO(reference="none")
     assert CPO(reference="none").backbone.reference_kind == "none"

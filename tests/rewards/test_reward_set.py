@@ -107,16 +107,17 @@ def test_none_means_that_the_function_does_not_apply():
     assert table.num_failed == 0
 
 
-def test_more_than_half_without_a_reward_is_an_error():
+def test_rows_without_a_reward_are_marked_with_the_reason():
     def some(apply):
         return [1.0 if row else None for row in apply]
 
     rewards = RewardSet(some)
     assert run(rewards, ["", ""], apply=[True, False]).valid_mask.sum() == 1
-    message = line_of(run, rewards, ["", "", ""], prompt_ids=[4, 5, 6], apply=[False, True, False])
-    assert "2 of 3 completions have no valid reward" in message
-    assert "returned None" in message
-    assert "prompt ids 4, 6" in message
+    table = run(rewards, ["", "", ""], prompt_ids=[4, 5, 6], apply=[False, True, False])
+    assert table.valid_mask.tolist() == [False, True, False]
+    assert "returned None" in table.why_invalid
+    assert "prompt ids 4, 6" in table.why_invalid
+    assert run(rewards, ["", ""], apply=[True, True]).why_invalid is None
 
 
 @pytest.mark.parametrize(
@@ -207,11 +208,11 @@ def test_a_result_of_the_wrong_form_stops_the_run_with_one_line(result, reason):
     assert "(prompt id 3)" in message
 
 
-def test_a_function_that_fails_on_most_rows_is_an_error_under_skip_too():
+def test_a_function_that_fails_on_most_rows_says_why():
     rewards = RewardSet(fails_on("bad", divide), on_error="skip")
     with pytest.warns(UserWarning, match="fussy"):
-        message = line_of(run, rewards, ["bad", "bad", "ok"])
-    assert "2 of 3 completions have no valid reward: reward function 'fussy' raised ZeroDivisionError" in message
+        table = run(rewards, ["bad", "bad", "ok"])
+    assert table.why_invalid.startswith("reward function 'fussy' raised ZeroDivisionError")
 
 
 def test_a_function_that_hangs_again_and_again_is_an_error_under_skip_too():
