@@ -17,7 +17,7 @@ def train(algorithm, reward, **settings):
         "enable_checkpointing": False,
         "enable_model_summary": False,
     }
-    trainer = Trainer(accelerator="cpu", devices=1, max_steps=1, limit_val_batches=0, **dict.fromkeys(off, False))
+    trainer = Trainer(accelerator="cpu", devices=1, max_steps=1, limit_val_batches=0, **quiet)
     trainer.fit(module, PromptData(prompts_per_phase=4, limit=16))
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
