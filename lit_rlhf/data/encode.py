@@ -5,15 +5,9 @@ from typing import TypeAlias
 
 from lit_rlhf.data.bad_rows import RowError
 from lit_rlhf.data.chat import Message
+from lit_rlhf.data.dialogue import Dialogue, Encoded, NotPrefixError
 from lit_rlhf.data.formats import Record
-from lit_rlhf.data.masks import (
-    Dialogue,
-    Encoded,
-    NotPrefixError,
-    encode_dialogues,
-    encode_texts,
-    start_of_last_turn,
-)
+from lit_rlhf.data.masks import encode_dialogues, encode_texts, start_of_last_turn
 from lit_rlhf.data.rendering import Renderer
 from lit_rlhf.data.samples import Example, Sample
 from lit_rlhf.data.tally import Spread, Tally

@@ -6,38 +6,12 @@ prefix too, so that a turn is learned behind exactly what the model is given whe
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from lit_rlhf.data.bad_rows import RowError
-from lit_rlhf.data.chat import Message
-from lit_rlhf.data.rendering import Ids, Renderer
+from lit_rlhf.data.dialogue import Dialogue, Encoded, NotPrefixError, all_of
+from lit_rlhf.data.prefixes import by_prefixes
+from lit_rlhf.data.rendering import Renderer
 from lit_rlhf.data.samples import Sample
-
-
-class NotPrefixError(RowError):
-    """The template renders the prompt differently by itself and in the whole, so no mask can be trusted."""
-
-    def __init__(self) -> None:
-        super().__init__("is rendered differently by itself and with what follows", "see data.mask")
-
-
-class Encoded(NamedTuple):
-    """Tokenised rows."""
-
-    samples: list[Sample | RowError]
-    """A sample for each, or what is wrong with it."""
-    num_apart: int
-    """How many had to be tokenised in parts, since a prompt's last token would have merged with what follows."""
-
-
-class Dialogue(NamedTuple):
-    """A conversation and what of it is to be learned."""
-
-    messages: list[Message]
-    first: int = 0
-    """The assistant's messages from this one on count."""
-    all_tokens: bool = False
-    """Every token counts."""
 
 
 def encode_dialogues(renderer: Renderer, dialogues: Sequence[Dialogue]) -> Encoded:
@@ -48,13 +22,13 @@ def encode_dialogues(renderer: Renderer, dialogues: Sequence[Dialogue]) -> Encod
         dialogues: Each with an assistant's message from ``first`` on, and one of another role before it.
     """
     if not renderer.has_markers:
-        return _by_prefixes(renderer, dialogues)
+        return by_prefixes(renderer, dialogues)
     samples = _by_markers(renderer, dialogues)
     again = [place for place, sample in enumerate(samples) if isinstance(sample, NotPrefixError)]
-    by_prefixes = _by_prefixes(renderer, [dialogues[place] for place in again])
-    for place, sample in zip(again, by_prefixes.samples, strict=True):
+    rest = by_prefixes(renderer, [dialogues[place] for place in again])
+    for place, sample in zip(again, rest.samples, strict=True):
         samples[place] = sample
-    return Encoded(samples, by_prefixes.num_apart)
+    return Encoded(samples, rest.num_apart)
 
 
 def encode_texts(renderer: Renderer, prompts: Sequence[str], completions: Sequence[str]) -> Encoded:
@@ -72,7 +46,7 @@ def encode_texts(renderer: Renderer, prompts: Sequence[str], completions: Sequen
     for prompt, head, whole in zip(prompts, heads, wholes, strict=True):
         ids = whole + ([renderer.eos_id] if renderer.eos_id is not None else [])
         num_prompt = len(head) if prompt else 0
-        samples.append(Sample(ids, _counted_from(max(num_prompt, 1), len(ids)), num_prompt))
+        samples.append(Sample(ids, [place >= max(num_prompt, 1) for place in range(len(ids))], num_prompt))
     return Encoded(samples, len(apart))
 
 
@@ -91,18 +65,9 @@ def start_of_last_turn(mask: Sequence[bool]) -> int:
     return start
 
 
-def _counted_from(start: int, length: int) -> list[bool]:
-    return [place >= start for place in range(length)]
-
-
-def _assistant_turns(dialogue: Dialogue) -> list[int]:
-    messages = dialogue.messages
-    return [n for n in range(dialogue.first, len(messages)) if messages[n]["role"] == "assistant"]
-
-
 def _by_markers(renderer: Renderer, dialogues: Sequence[Dialogue]) -> list[Sample | RowError]:
     wholes = renderer.marked([dialogue.messages for dialogue in dialogues])
-    heads = renderer.prompts([dialogue.messages[: _assistant_turns(dialogue)[0]] for dialogue in dialogues])
+    heads = renderer.prompts([dialogue.messages[: dialogue.turns()[0]] for dialogue in dialogues])
     samples: list[Sample | RowError] = []
     for dialogue, whole, head in zip(dialogues, wholes, heads, strict=True):
         if isinstance(whole, RowError) or isinstance(head, RowError):
@@ -110,7 +75,7 @@ def _by_markers(renderer: Renderer, dialogues: Sequence[Dialogue]) -> list[Sampl
             continue
         ids, mask = whole
         if dialogue.all_tokens:
-            samples.append(_all_of(ids))
+            samples.append(all_of(ids))
         elif ids[: len(head)] != head:
             samples.append(NotPrefixError())
         else:
@@ -122,89 +87,7 @@ def _by_markers(renderer: Renderer, dialogues: Sequence[Dialogue]) -> list[Sampl
     return samples
 
 
-def _by_prefixes(renderer: Renderer, dialogues: Sequence[Dialogue]) -> Encoded:
-    turns = [[] if dialogue.all_tokens else _assistant_turns(dialogue) for dialogue in dialogues]
-    flat = [(dialogue.messages, n) for dialogue, own in zip(dialogues, turns, strict=True) for n in own]
-    before = iter(renderer.strings([messages[:n] for messages, n in flat], add_generation_prompt=True))
-    through = iter(renderer.strings([messages[: n + 1] for messages, n in flat]))
-    samples: list[Sample | RowError] = []
-    cuts: dict[int, list[str]] = {}  # of each usable dialogue: prompt, turn, prompt, turn, ...
-    for dialogue, own, whole in zip(
-        dialogues, turns, renderer.strings([dialogue.messages for dialogue in dialogues]), strict=True
-    ):
-        texts = [whole, *(next(before) for _ in own), *(next(through) for _ in own)]
-        pieces = next((text for text in texts if isinstance(text, RowError)), None) or _cut(
-            texts[0],
-            texts[1 : len(own) + 1],
-            texts[len(own) + 1 :],
-            renderer.closing_text,  # type: ignore[arg-type]
-        )
-        if isinstance(pieces, RowError):
-            samples.append(pieces)
-        else:
-            cuts[len(samples)] = pieces
-            samples.append(Sample([], [], 0))  # in its place below
-    encoded = _tokenise_cut(renderer, list(cuts.values()))
-    for place, sample in zip(cuts, encoded.samples, strict=True):
-        samples[place] = sample
-    return Encoded(samples, encoded.num_apart)
-
-
-def _cut(whole: str, before: Sequence[str], through: Sequence[str], closer: str | None) -> list[str] | RowError:
-    """Cut a rendered conversation where each turn begins and where it is closed; what follows the last is left out.
-
-    Args:
-        whole: All of it.
-        before: Up to each turn, with the generation prompt.
-        through: Up to each turn's end.
-        closer: The special token that ends a turn, if any.
-    """
-    pieces, done = [], 0
-    for head, turn in zip(before, through, strict=True):
-        if not whole.startswith(head) or not turn.startswith(head):
-            return NotPrefixError()
-        end = len(head)
-        while end < min(len(whole), len(turn)) and whole[end] == turn[end]:
-            end += 1
-        if closer is not None:  # a template may add something to a conversation's end, after the turn is closed
-            closed = whole.rfind(closer, len(head), end)
-            end = closed + len(closer) if closed >= 0 else len(head)
-        if end == len(head) or (closer is None and end < len(turn)):
-            return NotPrefixError()
-        pieces += [whole[done : len(head)], whole[len(head) : end]]
-        done = end
-    return pieces or [whole]
-
-
-def _tokenise_cut(renderer: Renderer, cuts: Sequence[list[str]]) -> Encoded:
-    """Tokenise conversations cut into prompt, turn, prompt, turn, ...: as one text if every cut is between tokens."""
-    prefixes = [["".join(pieces[: n + 1]) for n in range(len(pieces))] for pieces in cuts]
-    ids = iter(renderer.pieces([prefix for own in prefixes for prefix in own]))
-    found = [[next(ids) for _ in own] for own in prefixes]
-    apart = [n for n, own in enumerate(found) if any(own[-1][: len(prefix)] != prefix for prefix in own)]
-    again = iter(renderer.pieces([piece for n in apart for piece in cuts[n]]))
-    for n in apart:
-        grown: Ids = []
-        found[n] = [grown := grown + next(again) for _ in cuts[n]]
-    samples: list[Sample | RowError] = []
-    for own in found:
-        whole, ends = renderer.one_bos(own[-1]), [len(prefix) - len(own[-1]) for prefix in own]
-        if len(own) == 1:
-            samples.append(_all_of(whole))
-            continue
-        mask = [False] * len(whole)
-        for start, end in zip(ends[::2], ends[1::2], strict=True):  # counted from the right: a BOS may be gone
-            start, end = start + len(whole), end + len(whole)
-            mask[start:end] = [True] * (end - start)
-        samples.append(Sample(whole, mask, ends[0] + len(whole)))
-    return Encoded(samples, len(apart))
-
-
-def _all_of(ids: Ids) -> Sample:
-    return Sample(ids, _counted_from(1, len(ids)), 0)
-
-
-def _trimmed(ids: Ids, mask: list[bool], num_prompt: int) -> Sample:
+def _trimmed(ids: list[int], mask: list[bool], num_prompt: int) -> Sample:
     """Leave out what follows the last token that counts: it is never trained on, and nothing is conditioned on it."""
     end = len(ids)
     while end > num_prompt and not mask[end - 1]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
 from lit_rlhf.data.bad_rows import BadRows, OnBadRow, RowError
 from lit_rlhf.data.builtin_rows import Kind
 from lit_rlhf.data.files import Row
@@ -93,6 +95,18 @@ def read_sources(
     return sources
 
 
+def names_and_weights(sources: Sources) -> tuple[list[str], list[float] | None]:
+    """Take a setting apart: one source, several, or several with weights."""
+    if isinstance(sources, dict):
+        return list(sources), list(sources.values())
+    return ([sources] if isinstance(sources, str) else list(sources)), None
+
+
+def source_of(number: int, sources: Sequence[Source]) -> Source:
+    """Find the source that a row's number belongs to."""
+    return next(source for source in reversed(sources) if source.first <= number)
+
+
 def hold_out(rows: Sequence[Loaded], num: int, *key: int | str) -> tuple[list[Loaded], list[Loaded]]:
     """Set rows aside for evaluation, all rows of a prompt together.
 
@@ -148,6 +162,17 @@ def draw(rows: Sequence[Loaded], num: int | None, *key: int | str) -> list[Loade
     if num is None:
         return list(rows)
     return [rows[index] for index in sorted(permutation(len(rows), *key)[:num])]
+
+
+def warn_of_shared_prompts(train: Sequence[Loaded], held_out: Sequence[Loaded]) -> None:
+    """Say how many held-out rows have a prompt that is trained on."""
+    trained = {row.prompt_key() for row in train}
+    num_shared = sum(row.prompt_key() in trained for row in held_out)
+    if num_shared:
+        rank_zero_warn(
+            f"data.eval: {num_shared} of {len(held_out)} held-out rows have a prompt that is trained on, so they say "
+            "little about new prompts; remove them from one of the two"
+        )
 
 
 def _usable(row: Row | RowError) -> Row:

@@ -1,34 +1,41 @@
 """What the offline DataModules share: read rows when set up, tokenise them for an algorithm, plan windows."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from transformers import PreTrainedTokenizerBase
 
 from lit_rlhf.backbone.loading import load_tokenizer, source_chain
-from lit_rlhf.data.bad_rows import BadRows, OnBadRow, RowError
+from lit_rlhf.data.bad_rows import OnBadRow
 from lit_rlhf.data.builtin_rows import Kind
-from lit_rlhf.data.cache import cache_folder, cache_key, is_large, load_cached, save_cached
-from lit_rlhf.data.encode import Encoder, NumberedRecord
+from lit_rlhf.data.encode import NumberedRecord
 from lit_rlhf.data.files import Row
 from lit_rlhf.data.formats import Record
-from lit_rlhf.data.mixture import Loaded, Source, Sources, draw, hold_out, mix, read_sources
-from lit_rlhf.data.progress import track
+from lit_rlhf.data.mixture import (
+    Loaded,
+    Source,
+    draw,
+    hold_out,
+    mix,
+    names_and_weights,
+    read_sources,
+    source_of,
+    warn_of_shared_prompts,
+)
 from lit_rlhf.data.rendering import Renderer
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.data.sources import TASKS
 from lit_rlhf.data.table import ExampleTable
 from lit_rlhf.data.tally import Tally
+from lit_rlhf.data.tokenising import tokenise_part
 from lit_rlhf.data.window_loader import WindowLoader
 from lit_rlhf_callbacks.errors import UserError
 
 EVAL_EXAMPLES = 64  # per batch, over all ranks
 EVAL_TOKENS = 16_384  # padded tokens per forward without gradients, unless a budget is set
-MOST_DROPPED = 0.1  # a larger share of rows that cannot be learned from is a wrong setting, not bad luck
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -106,11 +113,11 @@ class OfflineData(LightningDataModule):
         if self.loaded:
             return
         self.seed = global_seed()
-        names, weights = _names_and_weights(self.train)
+        names, weights = names_and_weights(self.train)
         self.sources = self._read(names, "train")
         rows = [source.rows for source in self.sources]
         if self.eval is not None:
-            eval_names, eval_weights = _names_and_weights(self.eval)
+            eval_names, eval_weights = names_and_weights(self.eval)
             self.eval_sources = self._read(eval_names, "eval")
             held_out = mix([source.rows for source in self.eval_sources], eval_weights, "eval", self.seed)
         elif all(name.startswith(TASKS) for name in names):
@@ -125,7 +132,7 @@ class OfflineData(LightningDataModule):
             raise UserError(f"data.train: {self.train} has no row to train on; check it, data.limit and the weights")
         self.loaded = {"train": train, "eval": draw(held_out, self.num_eval, "eval", self.seed)}
         if self.eval is not None:
-            _warn_of_shared_prompts(self.loaded)
+            warn_of_shared_prompts(train, self.loaded["eval"])
 
     def where(self, number: int, part: str = "train") -> str:
         """Say where a row comes from.
@@ -137,7 +144,7 @@ class OfflineData(LightningDataModule):
         Returns:
             For example ``pairs.jsonl, row 17``, counted from 1.
         """
-        source = self._source(number, part)
+        source = source_of(number, self.sources if part == "train" else self.eval_sources)
         return f"{source.name}, row {number - source.first + 1}"
 
     @property
@@ -172,11 +179,16 @@ class OfflineData(LightningDataModule):
         max_length = min(self.max_length, context_length or self.max_length)
         for part, loaded in self.loaded.items():
             records = self.records_for([(row.number, row.record) for row in loaded], kind)
-            table, tally = self._tokenised(part, records, tokenizer, max_length)
-            for line in tally.losses():
-                rank_zero_warn(line)
-            _check_enough(tally)
-            self.tables[part], self.tallies[part] = table, tally
+            self.tables[part], self.tallies[part] = tokenise_part(
+                part,
+                records,
+                self.renderer,
+                max_length=max_length,
+                step_separator=self.step_separator_or_none(),
+                sources=self.sources if part == "train" else self.eval_sources,
+                on_bad_row=self.on_bad_row,
+                strategy=self.trainer.strategy if self.trainer is not None else None,
+            )
         tally = self.tallies["train"]
         rank_zero_info(
             f"data: {tally.num_examples} examples to train on, {self.tallies['eval'].num_examples} held out; "
@@ -265,10 +277,6 @@ class OfflineData(LightningDataModule):
             on_bad_row=self.on_bad_row,
         )
 
-    def _source(self, number: int, part: str) -> Source:
-        sources = self.sources if part == "train" else self.eval_sources
-        return next(source for source in reversed(sources) if source.first <= number)
-
     def _table(self, part: str) -> ExampleTable:
         if part not in self.tables:
             raise UserError(
@@ -277,85 +285,6 @@ class OfflineData(LightningDataModule):
             )
         return self.tables[part]
 
-    def _tokenised(
-        self, part: str, records: list[NumberedRecord], tokenizer: PreTrainedTokenizerBase, max_length: int
-    ) -> tuple[ExampleTable, Tally]:
-        separator = self.step_separator_or_none()
-        bad: dict[str, BadRows] = {}
-
-        def refuse(number: int, problem: RowError) -> None:
-            source = self._source(number, part)
-            bad.setdefault(source.name, BadRows(source.name, self.on_bad_row)).add(number - source.first, problem)
-
-        def make() -> tuple[ExampleTable, Tally]:
-            tally = Tally(name=part, max_length=max_length)
-            encoder = Encoder(self.renderer, tally, refuse, separator)
-            table = ExampleTable.build(track(encoder.examples(records), len(records), f"tokenising ({part})"))
-            for refused in bad.values():
-                refused.say(len(records))
-            return table, tally
-
-        if not is_large(records):
-            return make()
-        settings = {"part": part, "max_length": max_length, "separator": separator, "on_bad_row": self.on_bad_row}
-        folder = cache_folder(cache_key(records, tokenizer, **settings))
-        with self._first_rank_first():
-            if (found := load_cached(folder)) is None:
-                save_cached(folder, *make())
-                found = load_cached(folder)
-        assert found is not None  # it was just written
-        rank_zero_info(f"data ({part}): tokenised in {folder}")
-        return found
-
-    @contextmanager
-    def _first_rank_first(self) -> Iterator[None]:
-        """Let the others wait for what the first rank writes."""
-        barrier = self.trainer.strategy.barrier if self.trainer is not None else lambda: None
-        is_first = self.trainer is None or self.trainer.is_global_zero
-        if not is_first:
-            barrier()
-        try:
-            yield
-        finally:
-            if is_first:
-                barrier()
-
     def _place(self) -> tuple[int, int]:
         kwargs = self.trainer.distributed_sampler_kwargs if self.trainer is not None else None
         return (kwargs["rank"], kwargs["num_replicas"]) if kwargs else (0, 1)
-
-
-def _names_and_weights(sources: Sources) -> tuple[list[str], list[float] | None]:
-    if isinstance(sources, dict):
-        return list(sources), list(sources.values())
-    return ([sources] if isinstance(sources, str) else list(sources)), None
-
-
-def _warn_of_shared_prompts(loaded: dict[str, list[Loaded]]) -> None:
-    trained = {row.prompt_key() for row in loaded["train"]}
-    num_shared = sum(row.prompt_key() in trained for row in loaded["eval"])
-    if num_shared:
-        rank_zero_warn(
-            f"data.eval: {num_shared} of {len(loaded['eval'])} held-out rows have a prompt that is trained on, so they "
-            "say little about new prompts; remove them from one of the two"
-        )
-
-
-def _check_enough(tally: Tally) -> None:
-    """Refuse data of which a good part teaches nothing."""
-    if not tally.num_rows:
-        return
-    what = {
-        "prompts that are not a token prefix of the whole": (
-            tally.num_not_prefix,
-            "the chat template rewrites earlier turns, or completions begin with white space that merges with the "
-            "template's: set data.mask: completion_only, strip the completions, or borrow a template that marks what "
-            "the assistant generates (data.chat_template_source)",
-        ),
-        "no token that counts": (tally.num_all_masked, "raise data.max_length, or change data.mask"),
-    }
-    for problem, (count, advice) in what.items():
-        if count > MOST_DROPPED * tally.num_rows:
-            raise UserError(f"data ({tally.name}): {count} of {tally.num_rows} rows have {problem}; {advice}")
-    if not tally.num_examples:
-        raise UserError(f"data ({tally.name}): none of {tally.num_rows} rows is left: {'; '.join(tally.losses())}")

@@ -42,7 +42,7 @@ def preflight(data: OfflineData, eos_ids: Sequence[int]) -> Preflight:
         "rows": f"{tally.num_rows} read, {tally.num_dropped} dropped, {tally.num_examples} examples",
         "tokens per sequence": f"{tally.lengths} (at most {tally.max_length})",
         "supervised tokens per sequence": str(tally.supervised),
-        "prompt is a token prefix": f"in {tally.num_rows - tally.num_not_prefix} of {tally.num_rows} rows",
+        "prompt begins the whole": f"in {tally.num_rows - tally.num_not_prefix} of {tally.num_rows} rows",
         "prompts cut from the left": f"{tally.num_prompts_cut} of {tally.num_examples} examples",
         "completions cut at their end": f"{tally.num_completions_cut} of {tally.num_samples} sequences",
         **_token_facts(data, renderer, eos_ids),

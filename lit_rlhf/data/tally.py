@@ -48,7 +48,7 @@ class Tally:
     """Rows that the chat template refuses, dropped."""
 
     num_not_prefix: int = 0
-    """Rows whose prompt is not a token prefix of the whole, dropped."""
+    """Rows whose prompt the template renders differently with what follows, dropped."""
 
     num_all_masked: int = 0
     """Rows with a sample in which no token counts, dropped."""
@@ -63,7 +63,7 @@ class Tally:
     """Samples whose completion lost its end, and so has no stop token."""
 
     num_apart: int = 0
-    """Samples whose prompt and completion would merge into one token, so that they were tokenised apart."""
+    """Samples whose prompt ends with a token that would merge with what follows, so that they were tokenised apart."""
 
     num_double_bos: int = 0
     """Texts in which a second BOS was removed."""
@@ -96,7 +96,7 @@ class Tally:
         rows, samples = f"of {self.num_rows} rows", f"of {self.num_samples} samples"
         lines = [
             (self.num_refused, f"{rows} dropped: the chat template refuses them"),
-            (self.num_not_prefix, f"{rows} dropped: the prompt's tokens are not the beginning of the whole's"),
+            (self.num_not_prefix, f"{rows} dropped: the chat template changes the prompt once an answer follows"),
             (self.num_all_masked, f"{rows} dropped: no token counts in the loss"),
             (self.num_identical, f"{rows} dropped: completions identical within {self.max_length} tokens"),
             (self.num_prompts_cut, f"{rows}: prompt cut from the left to fit {self.max_length} tokens"),

@@ -1,9 +1,12 @@
 """Exactly the assistant's tokens count, with the one that stops each turn, whatever the template."""
 
 import pytest
+from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
-from lit_rlhf.data.masks import Dialogue, NotPrefixError, encode_dialogues, encode_texts
+from lit_rlhf.data.dialogue import Dialogue, NotPrefixError
+from lit_rlhf.data.masks import encode_dialogues, encode_texts
 from lit_rlhf.data.rendering import Renderer
 
 MARKERS = "lit_rlhf.builtin"
@@ -24,6 +27,11 @@ NO_SPECIAL_TOKENS = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
+BEGINS_TURNS_ON_A_NEW_LINE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}a:\n{% generation %}{{ m.content + eos_token }}"
+    "{% endgeneration %}{% else %}b:{{ m.content + eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}a:\n{% endif %}"
+)
 REWRITES_EARLIER_TURNS = NO_MARKERS.replace(
     "{{ m.content }}", "{{ '(thought)' if loop.last and m.role == 'assistant' }}{{ m.content }}"
 )
@@ -39,7 +47,7 @@ TWO_TURNS = [
 def encode(tokenizer, template, dialogue):
     if template != MARKERS:
         tokenizer.chat_template = template
-    [sample] = encode_dialogues(Renderer(tokenizer), [dialogue])
+    [sample] = encode_dialogues(Renderer(tokenizer), [dialogue]).samples
     return sample
 
 
@@ -86,7 +94,7 @@ def test_a_template_whose_generation_prompt_is_no_prefix_is_found_out(tokenizer)
 
 def test_what_the_template_refuses_is_said_of_that_row_only(tokenizer):
     tool = [*TWO_TURNS[:2], {"role": "tool", "content": "3"}, TWO_TURNS[3]]
-    bad, good = encode_dialogues(Renderer(tokenizer), [Dialogue(tool), Dialogue(TWO_TURNS)])
+    bad, good = encode_dialogues(Renderer(tokenizer), [Dialogue(tool), Dialogue(TWO_TURNS)]).samples
     assert "roles system, user and assistant" in str(bad)
     assert good.num_prompt == 5
 
@@ -105,15 +113,34 @@ def test_bos_stands_once_even_where_the_text_spells_it_out(tokenizer, shown):
     assert renderer.num_double_bos == 2  # the prompt by itself, and with its completion
 
 
-def test_a_prompt_that_would_merge_with_its_completion_is_tokenised_apart(shown):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+@pytest.fixture
+def merging():
+    """A tokenizer that makes one token of two line ends, as a template may end with one and an answer begin so."""
+    names = ["<eos>", "a", "b", "ab", "c", "\n", "\n\n", ":"]
+    backend = Tokenizer(models.BPE(vocab={name: n for n, name in enumerate(names)}, merges=[("a", "b"), ("\n", "\n")]))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
 
-    vocabulary = {token: number for number, token in enumerate(["<eos>", "a", "b", "ab", "c"])}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
-    samples, num_apart = encode_texts(Renderer(tokenizer), ["ca", "c"], ["b", "ab"])
+
+def test_a_text_that_would_merge_with_its_completion_is_tokenised_apart(merging):
+    samples, num_apart = encode_texts(Renderer(merging), ["ca", "c"], ["b", "ab"])
     assert [list(sample.ids) for sample in samples] == [[4, 1, 2, 0], [4, 3, 0]]
     assert [sample.num_prompt for sample in samples] == [2, 1]
     assert num_apart == 1
+
+
+@pytest.mark.parametrize("markers", [False, True])
+def test_a_turn_is_learned_behind_exactly_the_tokens_of_its_prompt(merging, shown, markers):
+    merging.chat_template = BEGINS_TURNS_ON_A_NEW_LINE
+    if not markers:
+        merging.chat_template = BEGINS_TURNS_ON_A_NEW_LINE.replace("{% generation %}", "").replace(
+            "{% endgeneration %}", ""
+        )
+    contents = ["c", "\nb", "b", "c"]
+    turns = [{"role": ["user", "assistant"][n % 2], "content": content} for n, content in enumerate(contents)]
+    [sample], num_apart = encode_dialogues(Renderer(merging), [Dialogue(turns)])
+    assert num_apart == 1
+    assert shown(sample, merging) == "b:c<eos>a:\n[\nb<eos>]b:b<eos>a:\n[c<eos>]"
+    assert (
+        list(sample.ids[: sample.num_prompt])
+        == merging.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=True)["input_ids"]
+    )

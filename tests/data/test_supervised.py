@@ -110,8 +110,8 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_with_counts(write, to
     data = SupervisedData(train=write([{"messages": [USER, ASSISTANT, *MORE]}] * 3))
     data.setup("fit")
     with (
-        pytest.warns(UserWarning, match="3 of 3 rows dropped: the prompt's tokens are not the beginning"),
-        pytest.raises(UserError, match="3 of 3 rows have prompts that are not a token prefix") as error,
+        pytest.warns(UserWarning, match="3 of 3 rows dropped: the chat template changes the prompt"),
+        pytest.raises(UserError, match="3 of 3 rows have prompts that are not the beginning") as error,
     ):
         data.tokenise(tokenizer)
     assert "\n" not in str(error.value)

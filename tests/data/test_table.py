@@ -2,8 +2,7 @@
 
 import pytest
 
-from lit_rlhf.data import PreferenceData
-from lit_rlhf.data import offline as offline_module
+from lit_rlhf.data import PreferenceData, tokenising
 from lit_rlhf.data.samples import Example, Sample, sizes_of
 from lit_rlhf.data.table import ExampleTable
 
@@ -46,10 +45,10 @@ def test_the_fingerprint_changes_with_a_token_a_mask_and_a_label(change):
 def test_large_data_is_tokenised_once_and_mapped(ready, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_RLHF_CACHE", str(tmp_path))
     direct = ready(PreferenceData(options={"num_rows": 20}))
-    monkeypatch.setattr(offline_module, "is_large", lambda records: True)
+    monkeypatch.setattr(tokenising, "is_large", lambda records: True)
     first = ready(PreferenceData(options={"num_rows": 20}))
     assert len(list((tmp_path / "tokenised").iterdir())) == 2
-    monkeypatch.setattr(offline_module, "save_cached", lambda *args: pytest.fail("tokenised again"))
+    monkeypatch.setattr(tokenising, "save_cached", lambda *args: pytest.fail("tokenised again"))
     second = ready(PreferenceData(options={"num_rows": 20}))
     assert [plain(e) for e in second.train_examples] == [plain(e) for e in direct.train_examples]
     assert first.fingerprint == second.fingerprint == direct.fingerprint
@@ -62,7 +61,7 @@ def test_large_data_is_tokenised_once_and_mapped(ready, tmp_path, monkeypatch):
 )
 def test_changed_settings_never_find_the_cache(ready, tmp_path, monkeypatch, change):
     monkeypatch.setenv("LIT_RLHF_CACHE", str(tmp_path))
-    monkeypatch.setattr(offline_module, "is_large", lambda records: True)
+    monkeypatch.setattr(tokenising, "is_large", lambda records: True)
     ready(PreferenceData(options={"num_rows": 20}, num_eval=1))
     before = len(list((tmp_path / "tokenised").iterdir()))
     ready(PreferenceData(**{"options": {"num_rows": 20}, "num_eval": 1, **change}))
@@ -71,7 +70,7 @@ def test_changed_settings_never_find_the_cache(ready, tmp_path, monkeypatch, cha
 
 def test_a_changed_template_never_finds_the_cache(ready, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_RLHF_CACHE", str(tmp_path))
-    monkeypatch.setattr(offline_module, "is_large", lambda records: True)
+    monkeypatch.setattr(tokenising, "is_large", lambda records: True)
     first = ready(PreferenceData(options={"num_rows": 20}))
     tokenizer.chat_template = tokenizer.chat_template.replace("'<user>'", "'<user> '")
     assert ready(PreferenceData(options={"num_rows": 20})).fingerprint != first.fingerprint
