@@ -15,7 +15,6 @@ import lit_rlhf.algorithms
 import lit_rlhf.data
 import lit_rlhf_callbacks
 from lit_rlhf.algorithms import Algorithm
-from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.cli.arguments import read_arguments
 from lit_rlhf.cli.known_names import parser_keys
 from lit_rlhf.cli.progress import UpdateProgressBar
@@ -132,7 +131,7 @@ class LitRLHFCLI(LightningCLI):
         return trainer
 
     def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Callback]) -> Trainer:
-        own = [*callbacks, ConfiguredOptimizer()]
+        own = list(callbacks)
         configured = config.get("callbacks") or []
         wanted = config.get("enable_progress_bar") is not False and not config.get("barebones")
         if wanted and not _has_progress_bar(configured):
