@@ -117,6 +117,20 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_with_counts(write, to
     assert "\n" not in str(error.value)
 
 
+def test_rows_in_which_nothing_counts_are_refused_with_counts(write, tokenizer):
+    tokenizer.chat_template = (
+        "{% for m in messages %}<user>{{ m.content }}{% generation %}{% endgeneration %}{% endfor %}"
+        "{% if add_generation_prompt %}<user>{% endif %}"
+    )
+    data = SupervisedData(train=write([{"messages": [USER, ASSISTANT]}] * 3))
+    data.setup("fit")
+    with (
+        pytest.warns(UserWarning, match="3 of 3 rows dropped: no token counts in the loss"),
+        pytest.raises(UserError, match="3 of 3 rows have no token that counts"),
+    ):
+        data.tokenise(tokenizer)
+
+
 def test_a_template_can_be_borrowed(write, tokenizer, shown):
     tokenizer.chat_template = None
     rows = write([{"messages": [USER, ASSISTANT]}])
