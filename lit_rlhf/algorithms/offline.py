@@ -12,6 +12,8 @@ from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.showing import complete_prompts
 from lit_rlhf.data.batches import Batch, collate
 from lit_rlhf.data.builtin_rows import Kind
+from lit_rlhf.data.offline import OfflineData
+from lit_rlhf.data.preflight import announce, preflight
 from lit_rlhf.data.samples import Example
 from lit_rlhf.rollout import NativeSampler
 from lit_rlhf.rollout.scored import Row
@@ -62,6 +64,8 @@ class OfflineAlgorithm(Algorithm):
         data.num_micro_batches = self.trainer.accumulate_grad_batches
         data.max_tokens = self.max_tokens_per_forward
         data.tokenise(self.backbone.tokenizer, kind=self.data_kind, context_length=self.backbone.context_length)
+        if stage == "fit" and isinstance(data, OfflineData):  # not a user's own data of examples, which has no rows
+            announce(preflight(data, self.backbone.eos_ids), data)
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Return the loss of one micro-batch."""
