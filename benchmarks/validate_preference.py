@@ -31,7 +31,7 @@ RATES = {
     "ORPO": 4e-4,
     "KTO": 1e-4,
     "APOZero": 1e-4,
-    "APODown": 5e-5,
+    "APODown": 1e-5,
 }
 QUIET = {
     "accelerator": "cpu",
