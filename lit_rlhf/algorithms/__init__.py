@@ -4,6 +4,7 @@ from lit_rlhf.algorithms.base import Algorithm
 from lit_rlhf.algorithms.kto import KTO
 from lit_rlhf.algorithms.offline import OfflineAlgorithm
 from lit_rlhf.algorithms.online import OnlineAlgorithm
+from lit_rlhf.algorithms.pairs import Preference
 from lit_rlhf.algorithms.policy_gradient import (
     CISPO,
     DAPO,
@@ -13,10 +14,10 @@ from lit_rlhf.algorithms.policy_gradient import (
     SAPO,
     DrGRPO,
     MaxRL,
-    PolicyGradient,
     Reinforce,
     ReinforcePlusPlus,
 )
+from lit_rlhf.algorithms.policy_gradient_base import PolicyGradient
 from lit_rlhf.algorithms.preference import (
     CDPO,
     CPO,
@@ -27,7 +28,6 @@ from lit_rlhf.algorithms.preference import (
     APOZero,
     DPONorm,
     Hinge,
-    Preference,
     RobustDPO,
     SimPO,
 )

@@ -7,7 +7,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 if TYPE_CHECKING:
     from lit_rlhf.algorithms.online import OnlineAlgorithm
-    from lit_rlhf.algorithms.preference import Preference
+    from lit_rlhf.algorithms.pairs import Preference
 
 SMALL_RATE = 1e-5  # below it, AdamW's steps are finer than bf16's spacing at the usual size of weights
 SUM_SCALE_BETA = 0.5  # a β meant for log-probs summed over completions
