@@ -87,7 +87,7 @@ class LearnedReward:
         chats = [row for row, prompt in enumerate(prompts) if not isinstance(prompt, str)]
         texts, _ = encode_texts(self.renderer, [prompts[n] for n in plain], [str(completions[n]) for n in plain])
         dialogues = [Dialogue([*prompts[n], *completions[n]], len(prompts[n])) for n in chats]
-        rendered = encode_dialogues(self.renderer, dialogues) if dialogues else []
+        rendered = encode_dialogues(self.renderer, dialogues).samples if dialogues else []
         encoded = dict(zip([*plain, *chats], [*texts, *rendered], strict=True))
         samples = []
         for row in range(len(prompts)):
