@@ -72,7 +72,7 @@ def test_two_ranks_keep_one_record_and_resume_exactly(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> None:
         command = [sys.executable, "script.py", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-3000:]
 
     run()

@@ -284,7 +284,7 @@ def test_a_function_stuck_in_c_ends_the_process_with_one_line(tmp_path):
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=120, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=300, check=False
     )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (

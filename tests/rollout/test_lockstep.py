@@ -23,7 +23,7 @@ def test_ranks_of_a_sharded_policy_leave_together(folder, backbone, prompts, tmp
         for rank in range(2)
     ]
     try:
-        errors = [rank.communicate(timeout=90)[1].decode() for rank in ranks]
+        errors = [rank.communicate(timeout=300)[1].decode() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
