@@ -8,7 +8,7 @@ from lightning.pytorch.cli import OptimizerCallable
 from torch import Tensor
 
 from lit_rlhf.algorithms.base import adamw
-from lit_rlhf.algorithms.forwards import dummy_share
+from lit_rlhf.algorithms.forwards import SCORING_TOKENS, dummy_share
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.offline import OfflineAlgorithm, Shown
 from lit_rlhf.algorithms.ranks import max_over_ranks, sum_over_ranks
@@ -18,8 +18,6 @@ from lit_rlhf.data.samples import Example, mismatched
 from lit_rlhf.functional.preference_losses import kto_loss
 from lit_rlhf_callbacks.errors import UserError
 from lit_rlhf_callbacks.windows import split_by_budget
-
-SCORING_TOKENS = 16_384  # padded tokens per forward without gradients, unless a budget is set
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,23 +1,17 @@
 """Reference log-probs computed once and kept on disk, so that no reference is in memory while training."""
 
 import os
-from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 
+from lit_rlhf.algorithms.forwards import SCORING_TOKENS
 from lit_rlhf.backbone import Backbone
 from lit_rlhf.data.batches import collate
+from lit_rlhf.data.cache import cache_root
 from lit_rlhf.data.table import ExampleTable
 from lit_rlhf_callbacks.windows import split_by_budget
-
-SCORING_TOKENS = 16_384  # padded tokens per forward
-
-
-def cache_folder() -> Path:
-    """Return where tables are kept: ``$LIT_RLHF_CACHE``, else ``~/.cache/lit_rlhf``."""
-    return Path(os.environ.get("LIT_RLHF_CACHE", Path.home() / ".cache" / "lit_rlhf"))
 
 
 def load_or_score(model: str, start_hash: str, examples: ExampleTable, device: torch.device) -> dict[int, Tensor]:
@@ -36,7 +30,7 @@ def load_or_score(model: str, start_hash: str, examples: ExampleTable, device: t
     Returns:
         For each example's row, ``[samples, 2]``: log-probs summed over the scored tokens, and their number.
     """
-    path = cache_folder() / "references" / f"{start_hash}-{examples.fingerprint}.pt"
+    path = cache_root() / "references" / f"{start_hash}-{examples.fingerprint}.pt"
     if path.is_file():
         return torch.load(path, weights_only=True)
     rank_zero_info(f"scoring {len(examples)} examples with the reference, once; kept in {path}")

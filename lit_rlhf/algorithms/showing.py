@@ -10,9 +10,7 @@ from lit_rlhf.data.chat import as_completion
 from lit_rlhf.rewards import RewardSet
 from lit_rlhf.rollout import NoiseKey, Sampling
 from lit_rlhf.rollout.protocol import Completion, Sampler
-from lit_rlhf.rollout.scored import Row, tokenise
-
-NOT_COLUMNS = {"prompt", "prompt_id"}
+from lit_rlhf.rollout.scored import NOT_COLUMNS, Row, tokenise
 
 
 def complete_prompts(

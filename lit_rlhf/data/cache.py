@@ -39,9 +39,14 @@ def cache_key(records: Sequence[NumberedRecord], tokenizer: PreTrainedTokenizerB
     return digest.hexdigest()
 
 
+def cache_root() -> Path:
+    """Return where everything that is kept lies: ``$LIT_RLHF_CACHE``, by default ``~/.cache/lit_rlhf``."""
+    return Path(os.environ.get("LIT_RLHF_CACHE", "~/.cache/lit_rlhf")).expanduser()
+
+
 def cache_folder(key: str) -> Path:
-    """Return where a key's data lies: below ``$LIT_RLHF_CACHE``, by default ``~/.cache/lit_rlhf``."""
-    return Path(os.environ.get("LIT_RLHF_CACHE", "~/.cache/lit_rlhf")).expanduser() / "tokenised" / key
+    """Return where a key's tokenised data lies."""
+    return cache_root() / "tokenised" / key
 
 
 def load_cached(folder: Path) -> tuple[ExampleTable, Tally] | None:

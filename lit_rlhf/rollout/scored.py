@@ -15,6 +15,7 @@ from lit_rlhf.rollout.protocol import Completion, NoiseKey, Prompt, Sampler
 from lit_rlhf.rollout.sampling import Sampling
 
 Row = dict[str, Any]
+NOT_COLUMNS = {"prompt", "prompt_id"}  # of a data row: what reward functions get by other names
 
 
 @dataclass(kw_only=True)
@@ -137,7 +138,7 @@ class Scorer:
         if not rows:  # a rank without prompts; a user's function need not bear an empty batch without columns
             no_rows = torch.zeros(0)
             return RewardTable(torch.zeros(0, len(self.rewards.names)), no_rows, no_rows.bool(), num_failed=0)
-        names = {name for row in rows for name in row} - {"prompt", "prompt_id"}
+        names = {name for row in rows for name in row} - NOT_COLUMNS
         return self.rewards(
             [row["prompt"] for row in rows],
             [as_completion(row["prompt"], text) for row, text in zip(rows, texts, strict=True)],
