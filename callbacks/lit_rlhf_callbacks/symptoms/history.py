@@ -1,0 +1,202 @@
+"""What the rules look at: every metric's start, frozen baseline, recent rows and a thinned trace, in fixed memory."""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+NUM_START = 3  # rows that say where a metric began
+NUM_BASELINE = 20  # rows whose median and spread are frozen
+NUM_RECENT = 40
+MAX_TRACE = 256
+MAX_WARM_UP = 200  # rows; a schedule that rises longer is no warm-up
+MAD_TO_SIGMA = 1.4826
+
+
+class Series:
+    """One metric.
+
+    Attributes:
+        start: The first three finite values.
+        baseline: The first 20 finite values after warm-up, then frozen; rules compare against them, never against a
+            window that follows a fault.
+        recent: The last 40 finite ``(step, value)``.
+        trace: At most 256 ``(step, value)`` of the whole run; when full, neighbours are averaged.
+        count: Finite values since the anchor.
+        num_bad: Values that were NaN or infinite; ``first_bad`` is the step of the first.
+    """
+
+    def __init__(self) -> None:
+        self.start: list[float] = []
+        self.baseline: list[float] = []
+        self.recent: deque[tuple[int, float]] = deque(maxlen=NUM_RECENT)
+        self.trace: list[tuple[int, float]] = []
+        self.count = 0
+        self.num_bad = 0
+        self.first_bad: int | None = None
+        self._stride, self._pending = 1, [0.0, 0.0, 0.0]  # rows per trace point; sum of steps, of values, count
+        self._medians: dict[int, float] = {}
+        self._spread: float | None = None
+
+    def add(self, step: int, value: float, *, is_warm: bool = True) -> None:
+        """Take one value; ``is_warm`` says that the learning rate has stopped rising."""
+        if not math.isfinite(value):
+            self.num_bad += 1
+            self.first_bad = step if self.first_bad is None else self.first_bad
+            return
+        self.count += 1
+        self._medians.clear()
+        if len(self.start) < NUM_START:
+            self.start.append(value)
+        if is_warm and len(self.baseline) < NUM_BASELINE:
+            self.baseline.append(value)
+            self._spread = None
+        self.recent.append((step, value))
+        self._thin(step, value)
+
+    @property
+    def last(self) -> float:
+        """The newest finite value."""
+        return self.recent[-1][1]
+
+    @property
+    def last_step(self) -> int:
+        """Its step."""
+        return self.recent[-1][0]
+
+    def is_armed(self, num_rows: int) -> bool:
+        """Tell whether the baseline is complete and ``num_rows`` rows came after it."""
+        return len(self.baseline) == NUM_BASELINE and self.count >= NUM_BASELINE + num_rows
+
+    def recent_values(self, num_rows: int) -> list[float]:
+        """Return the last values, oldest first."""
+        return [value for _, value in list(self.recent)[-num_rows:]]
+
+    def recent_median(self, num_rows: int) -> float:
+        """Return the median of the last values."""
+        if num_rows not in self._medians:
+            self._medians[num_rows] = median(self.recent_values(num_rows))
+        return self._medians[num_rows]
+
+    def baseline_spread(self) -> tuple[float, float]:
+        """Return the baseline's median and its spread in σ (1.4826 × MAD)."""
+        if self._spread is None:
+            self._center = median(self.baseline)
+            self._spread = MAD_TO_SIGMA * median(abs(value - self._center) for value in self.baseline)
+        return self._center, self._spread
+
+    def state(self) -> dict[str, Any]:
+        """Return plain data for a checkpoint."""
+        return {
+            "start": list(self.start),
+            "baseline": list(self.baseline),
+            "recent": [list(point) for point in self.recent],
+            "trace": [list(point) for point in self.trace],
+            "count": self.count,
+            "bad": [self.num_bad, self.first_bad],
+            "thinning": [self._stride, list(self._pending)],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "Series":
+        """Rebuild a series from `state`."""
+        series = cls()
+        series.start, series.baseline = list(state["start"]), list(state["baseline"])
+        series.recent.extend((int(step), value) for step, value in state["recent"])
+        series.trace = [(int(step), value) for step, value in state["trace"]]
+        series.count = state["count"]
+        series.num_bad, series.first_bad = state["bad"]
+        series._stride, series._pending = state["thinning"][0], list(state["thinning"][1])
+        return series
+
+    def _thin(self, step: int, value: float) -> None:
+        pending = self._pending
+        pending[0] += step
+        pending[1] += value
+        pending[2] += 1
+        if pending[2] < self._stride:
+            return
+        self.trace.append((round(pending[0] / pending[2]), pending[1] / pending[2]))
+        self._pending = [0.0, 0.0, 0.0]
+        if len(self.trace) == MAX_TRACE:
+            pairs = zip(self.trace[0::2], self.trace[1::2], strict=True)
+            self.trace = [((a + c) // 2, (b + d) / 2) for (a, b), (c, d) in pairs]
+            self._stride *= 2
+
+
+class History:
+    """All metrics of a run, fed one row per logged update.
+
+    Example:
+        >>> history = History()
+        >>> for step in range(1, 31):
+        ...     history.add(step, {"entropy": 1.0, "kl": 0.01 * step})
+        >>> history.num_rows, history["entropy"].last, history.has("reward")
+        (30, 1.0, False)
+    """
+
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.num_rows = 0
+        self.step = 0
+        self.anchored_at = 0
+        self.first_step: int | None = None
+        self._learning_rate: float | None = None
+        self._is_warm = False
+
+    def __getitem__(self, name: str) -> Series:
+        """Return a metric's series."""
+        return self.series[name]
+
+    def has(self, *names: str, num_rows: int = 1) -> bool:
+        """Tell whether all these metrics have at least so many finite values."""
+        return all(name in self.series and self.series[name].count >= num_rows for name in names)
+
+    def add(self, step: int, row: Mapping[str, float]) -> None:
+        """Take the values of one row; a name that is missing was not measured, which is not the same as NaN."""
+        self.num_rows += 1
+        self.step = step
+        self.first_step = step if self.first_step is None else self.first_step
+        self._watch_warm_up(row)
+        for name, value in row.items():
+            if name not in self.series:
+                self.series[name] = Series()
+            self.series[name].add(step, float(value), is_warm=self._is_warm)
+
+    def stride(self) -> float:
+        """Return updates per logged row, so that rules count updates and not rows."""
+        if self.num_rows < 2 or self.first_step is None:
+            return 1.0
+        return max(1.0, (self.step - self.first_step) / (self.num_rows - 1))
+
+    def anchor(self, step: int) -> None:
+        """Begin anew after a known event (a resume with other settings, a new stage): baselines start here."""
+        self.series, self.num_rows, self.anchored_at, self.first_step = {}, 0, step, None
+        self._is_warm, self._learning_rate = False, None
+
+    def state(self) -> dict[str, Any]:
+        """Return plain data for a checkpoint."""
+        return {
+            "series": {name: series.state() for name, series in self.series.items()},
+            "rows": [self.num_rows, self.step, self.anchored_at, self.first_step],
+            "warm": [self._is_warm, self._learning_rate],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> "History":
+        """Rebuild a history from `state`."""
+        history = cls()
+        history.series = {name: Series.from_state(series) for name, series in state["series"].items()}
+        history.num_rows, history.step, history.anchored_at, history.first_step = state["rows"]
+        history._is_warm, history._learning_rate = state["warm"]
+        return history
+
+    def _watch_warm_up(self, row: Mapping[str, float]) -> None:
+        rate = row.get("learning_rate")
+        if self._is_warm or (rate is None and self._learning_rate is not None):
+            return  # a row without a rate, an evaluation's perhaps, says nothing
+        rises = rate is not None and self._learning_rate is not None and rate > self._learning_rate * (1 + 1e-9)
+        is_first = rate is not None and self._learning_rate is None
+        self._learning_rate = rate
+        self._is_warm = not (rises or is_first) or self.num_rows > MAX_WARM_UP
