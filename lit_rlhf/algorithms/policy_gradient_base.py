@@ -121,7 +121,7 @@ class PolicyGradient(OnlineAlgorithm):
     def window_share(self, batch: Experience, slot: Slot) -> tuple[Tensor, Shown]:
         """Return the rows' policy loss plus KL minus entropy bonus, over the window's counts."""
         mask = batch.loss_mask
-        logps, entropy = self.backbone.score_tokens(
+        logps, entropy, _ = self.backbone.score_tokens(
             batch.input_ids,
             batch.attention_mask,
             batch.completion_mask,

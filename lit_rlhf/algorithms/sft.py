@@ -11,7 +11,10 @@ from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.offline import OfflineAlgorithm, Shown
 from lit_rlhf.data.batches import Batch
 from lit_rlhf.data.builtin_rows import Kind
+from lit_rlhf.data.packing import first_fit, pack_rows
+from lit_rlhf.functional.logprobs import TokenScores
 from lit_rlhf.functional.sft_losses import dft_loss, nll_loss
+from lit_rlhf_callbacks.errors import UserError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -22,6 +25,10 @@ class SFT(OfflineAlgorithm):
     """``nll``: negative log-likelihood. ``dft``: the same, each token weighted by its own probability, so that rare
     tokens do not dominate (arXiv 2508.05629)."""
 
+    packing: bool = False
+    """Let sequences share rows, so that forwards compute tokens instead of pads: the same updates, faster where lengths
+    vary. A row is as long as the window's longest sequence, and its sequences do not see each other."""
+
     dropout: bool = True
     """Keep the model's dropout."""
 
@@ -30,10 +37,25 @@ class SFT(OfflineAlgorithm):
 
     data_kind: ClassVar[Kind] = "supervised"
 
+    def setup(self, stage: str) -> None:
+        """Tell the data's loader whether sequences share rows."""
+        self.trainer.datamodule.packing = self.packing  # type: ignore[attr-defined]
+        super().setup(stage)
+
+    def configure_model(self) -> None:
+        """Load the weights, and refuse a model in which sequences of a row would see each other."""
+        self.backbone.load()
+        if self.packing and not self.backbone.is_sharded and not self.backbone.keeps_documents_apart():
+            raise UserError(
+                f"model.packing: in '{self.model}' ({self.backbone.config.model_type}) sequences that share a row see "
+                "each other; set packing: false"
+            )
+        super().configure_model()
+
     def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
         """Return the sum of token losses over the window's supervised tokens."""
         mask = tensors["score_mask"]
-        scores = self.backbone.score_tokens(tensors["input_ids"], tensors["attention_mask"], mask)
+        scores = self._scores(tensors, batch.row_length)
         values = nll_loss(scores.logps) if self.loss == "nll" else dft_loss(scores.logps)
         shown = {
             "input_ids": tensors["input_ids"],
@@ -41,15 +63,31 @@ class SFT(OfflineAlgorithm):
             "completion_mask": mask,
             "logps": scores.logps.detach(),
             "entropy": scores.entropy.detach(),
+            "is_top": scores.is_top,
         }
         return values[mask].sum() / batch.num_tokens, shown
 
     def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
-        """Add negative log-likelihood, entropy and supervised tokens."""
+        """Add negative log-likelihood, entropy, accuracy and supervised tokens."""
         mask = shown["completion_mask"]
         meter.add_masked(f"{prefix}nll", -shown["logps"], mask)
         meter.add_masked(f"{prefix}entropy", shown["entropy"], mask)
+        meter.add_masked(f"{prefix}mean_token_accuracy", shown["is_top"], mask)
         meter.add_total(f"{prefix}num_tokens", mask.sum())
+
+    def _scores(self, tensors: Shown, row_length: int | None) -> TokenScores:
+        """Score each row's tokens, ``[S, T]``, also where the forward holds several of them in one."""
+        rows = (tensors["input_ids"], tensors["attention_mask"], tensors["score_mask"])
+        if not self.packing:
+            return self.backbone.score_tokens(*rows)
+        lengths = rows[1].sum(-1).tolist()
+        # The loader's own rows again: first fit of some of its rows gives these rows.
+        shared = first_fit(lengths, row_length or max(lengths))
+        packed = pack_rows(*rows, shared, self.backbone.pad_id)
+        scores = self.backbone.score_tokens(
+            packed.input_ids, packed.attention_mask, packed.score_mask, position_ids=packed.position_ids
+        )
+        return TokenScores(*(packed.unpack(values) for values in scores))
 
     def run_facts(self) -> dict[str, Any]:
         """Say what is being trained, for callbacks that check or record it."""

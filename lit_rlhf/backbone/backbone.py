@@ -23,7 +23,7 @@ from lit_rlhf.backbone.loading import (
 )
 from lit_rlhf.backbone.reference import Reference, evaluation_mode, frozen_copy
 from lit_rlhf.backbone.saving import save_policy
-from lit_rlhf.backbone.scoring import head_matches, score_rows
+from lit_rlhf.backbone.scoring import head_matches, keeps_documents_apart, score_rows
 from lit_rlhf.backbone.sharding import shard_backbone
 from lit_rlhf.functional.logprobs import TokenScores
 from lit_rlhf_callbacks.errors import UserError
@@ -165,6 +165,7 @@ class Backbone(nn.Module):
         attention_mask: Tensor,
         score_mask: Tensor,
         *,
+        position_ids: Tensor | None = None,
         temperature: float = 1.0,
         entropy_grad: bool = False,
         reference: bool = False,
@@ -175,12 +176,14 @@ class Backbone(nn.Module):
             input_ids: ``[B, T]`` token ids, padded on either side.
             attention_mask: ``[B, T]``, non-zero on real tokens.
             score_mask: ``[B, T]`` bool, True on the tokens to score; never on a row's first token.
+            position_ids: ``[B, T]``, where several documents share a row: from 0 in each, pads too. Needs
+                :meth:`keeps_documents_apart`.
             temperature: The sampling temperature; logits are divided by it, so that ratio = 1 holds at any.
             entropy_grad: Whether gradients flow through the entropy (an entropy bonus needs them).
             reference: Score under the reference instead of the policy; never builds a graph.
 
         Returns:
-            ``TokenScores`` of ``[B, T]`` in fp32 nats, aligned to the token scored, zero where not marked.
+            ``TokenScores`` of ``[B, T]``, aligned to the token scored, zero where not marked.
 
         Raises:
             ValueError: ``reference`` is asked for and there is none.
@@ -191,6 +194,7 @@ class Backbone(nn.Module):
                 input_ids,
                 attention_mask,
                 score_mask,
+                position_ids=position_ids,
                 temperature=temperature,
                 entropy_grad=entropy_grad,
                 from_hidden=self.scores_from_hidden,
@@ -204,9 +208,14 @@ class Backbone(nn.Module):
                 input_ids,
                 attention_mask,
                 score_mask,
+                position_ids=position_ids,
                 temperature=temperature,
                 from_hidden=self.scores_from_hidden,
             )
+
+    def keeps_documents_apart(self) -> bool:
+        """Check that documents which share a row do not see each other; before the weights are sharded."""
+        return keeps_documents_apart(self.hf_model, from_hidden=self.scores_from_hidden)
 
     def score_head(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Give every token a number: a reward model's score of the text up to it.

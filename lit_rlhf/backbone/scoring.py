@@ -5,9 +5,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lit_rlhf.backbone.reference import evaluation_mode
-from lit_rlhf.functional.logprobs import TokenScores, scatter_scores, score_hidden, select_predictors, token_logps
+from lit_rlhf.functional.logprobs import (
+    TokenScores,
+    scatter_scores,
+    score_hidden,
+    score_logits,
+    select_predictors,
+    token_logps,
+)
 
-_HEAD_TOLERANCE = 1e-4
+_TOLERANCE = 1e-4
 _PROBE_LENGTH = 8
 
 
@@ -34,6 +41,7 @@ def score_rows(
     attention_mask: Tensor,
     score_mask: Tensor,
     *,
+    position_ids: Tensor | None = None,
     temperature: float = 1.0,
     entropy_grad: bool = False,
     from_hidden: bool = True,
@@ -45,6 +53,8 @@ def score_rows(
         input_ids: ``[B, T]`` token ids, padded on either side.
         attention_mask: ``[B, T]``, non-zero on real tokens.
         score_mask: ``[B, T]`` bool, True on the tokens to score; never on a row's first token.
+        position_ids: ``[B, T]``, from 0 in each of the documents that share a row. They then keep the documents apart
+            (see :func:`keeps_documents_apart`), in place of the attention mask. None: a row is one document.
         temperature: What the logits are divided by.
         entropy_grad: Whether gradients flow through the entropy.
         from_hidden: Apply the lm head here, in chunks and at scored tokens only. False asks the model for its logits,
@@ -55,8 +65,9 @@ def score_rows(
     """
     inputs = {
         "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "position_ids": position_ids_from_mask(attention_mask),
+        # transformers reads where documents begin off the positions, and only where it is given no mask.
+        "attention_mask": attention_mask if position_ids is None else None,
+        "position_ids": position_ids_from_mask(attention_mask) if position_ids is None else position_ids,
         "use_cache": False,
     }
     targets = input_ids[score_mask]  # [M]
@@ -73,16 +84,8 @@ def score_rows(
         )
     else:
         logits = select_predictors(model(**inputs).logits, score_mask)  # [M, V]
-        scores = _score_logits(logits, targets, temperature, entropy_grad)
-    return TokenScores(scatter_scores(scores.logps, score_mask), scatter_scores(scores.entropy, score_mask))
-
-
-def _score_logits(logits: Tensor, targets: Tensor, temperature: float, entropy_grad: bool) -> TokenScores:
-    all_logps = torch.log_softmax(logits.float() / temperature, dim=-1)  # [M, V]
-    logps = all_logps.gather(-1, targets[:, None]).squeeze(-1)
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = -(all_logps.exp() * all_logps).sum(-1)
-    return TokenScores(logps, entropy)
+        scores = score_logits(logits, targets, temperature, entropy_grad)
+    return TokenScores(*(scatter_scores(values, score_mask) for values in scores))
 
 
 @torch.no_grad()
@@ -113,4 +116,37 @@ def head_matches(model: PreTrainedModel) -> bool:
             position_ids=position_ids_from_mask(attention_mask),
             use_cache=False,
         ).logits
-    return bool((chunked - token_logps(logits, input_ids)).abs().max() <= _HEAD_TOLERANCE)
+    return bool((chunked - token_logps(logits, input_ids)).abs().max() <= _TOLERANCE)
+
+
+@torch.no_grad()
+def keeps_documents_apart(model: PreTrainedModel, *, from_hidden: bool) -> bool:
+    """Check on two rows of documents, in eval mode, that one behind others is scored as if it stood alone.
+
+    Attention layers do so wherever the model makes its mask from the positions; layers with a state of another kind
+    (Mamba, linear attention) mostly do not.
+
+    Args:
+        model: The Hugging Face model (inside PEFT: its ``get_base_model()``).
+        from_hidden: As of :func:`score_rows`.
+
+    Returns:
+        Whether the two agree within 1e-4 on every token.
+    """
+    embedding: Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+    ids = torch.arange(1, 4 * _PROBE_LENGTH + 1, device=embedding.device) * 7919 % len(embedding)
+    documents = ids.view(4, _PROBE_LENGTH)
+    score_mask = torch.arange(_PROBE_LENGTH, device=ids.device).expand_as(documents) > 0
+    two_a_row = ids.view(2, 2 * _PROBE_LENGTH)
+    positions = torch.arange(2 * _PROBE_LENGTH, device=ids.device).expand_as(two_a_row) % _PROBE_LENGTH
+    with evaluation_mode(model):
+        alone = score_rows(model, documents, torch.ones_like(documents), score_mask, from_hidden=from_hidden)
+        together = score_rows(
+            model,
+            two_a_row,
+            torch.ones_like(two_a_row),
+            score_mask.reshape(two_a_row.shape),
+            position_ids=positions,
+            from_hidden=from_hidden,
+        )
+    return bool((together.logps.view_as(alone.logps) - alone.logps).abs().max() <= _TOLERANCE)

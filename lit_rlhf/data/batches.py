@@ -27,6 +27,8 @@ class Batch:
     """Whether the optimiser steps after this micro-batch."""
     window: list[tuple[Example, Example]] = field(default_factory=list)
     """Where an algorithm asked for it: this rank's examples of the whole window, each with one of another row."""
+    row_length: int | None = None
+    """Where sequences are packed: tokens that a row of a forward may hold, pads included."""
 
     def to(self, device: Any, **_: Any) -> "Batch":
         """Stay as it is: Lightning asks every batch to move, and tensors are made part by part in the step."""

@@ -81,10 +81,11 @@ class OfflineData(LightningDataModule):
     def __post_init__(self) -> None:
         super().__init__()
         self.save_hyperparameters()
-        # these three are set by the algorithm in its setup, which runs after ours
+        # these four are set by the algorithm in its setup, which runs after ours
         self.num_micro_batches = 1
         self.max_tokens: int | None = None
         self.with_strangers = False  # KTO's reference point needs other rows' completions
+        self.packing = False
         self.sources: list[Source] = []
         self.eval_sources: list[Source] = []
         self.loaded: dict[str, list[Loaded]] = {}
@@ -232,6 +233,7 @@ class OfflineData(LightningDataModule):
             self.seed,
             *self._place(),
             with_strangers=self.with_strangers,
+            packing=self.packing,
         )
 
     def val_dataloader(self) -> WindowLoader:
@@ -246,6 +248,7 @@ class OfflineData(LightningDataModule):
             *self._place(),
             shuffle=False,
             with_strangers=self.with_strangers,
+            packing=self.packing,
         )
 
     def data_facts(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from lit_rlhf.data.batches import Batch
 from lit_rlhf.data.loader import permutation
+from lit_rlhf.data.packing import Parts, plan_packed
 from lit_rlhf.data.samples import Example, sizes_of
 from lit_rlhf_callbacks.windows import cut_window, split_by_budget
 
@@ -26,6 +27,7 @@ class WindowLoader:
         world_size: How many data-parallel processes there are.
         shuffle: False keeps the order of the data, for evaluation.
         with_strangers: Hand out each window's examples with one of another row beside each (`Batch.window`).
+        packing: Plan forwards for sequences that share rows; each example has one.
     """
 
     def __init__(
@@ -39,11 +41,13 @@ class WindowLoader:
         world_size: int = 1,
         shuffle: bool = True,
         with_strangers: bool = False,
+        packing: bool = False,
     ) -> None:
         self.examples, self.sizes = examples, sizes_of(examples)
         self.examples_per_window, self.num_micro_batches = examples_per_window, num_micro_batches
         self.max_tokens, self.seed, self.shuffle = max_tokens, seed, shuffle
-        self.rank, self.world_size, self.with_strangers = rank, world_size, with_strangers
+        self.rank, self.world_size = rank, world_size
+        self.with_strangers, self.packing = with_strangers, packing
         self.epoch, self.cursor = 0, 0
         self.sampler, self.batch_sampler = self, None  # where Lightning looks for set_epoch, and whether it shuffles
 
@@ -74,22 +78,30 @@ class WindowLoader:
 
     def _window(self, members: list[int]) -> list[Batch]:
         """Plan one window for all ranks and return this rank's micro-batches."""
-        pieces = cut_window([self.sizes.lengths[m] for m in members], self.num_micro_batches * self.world_size)
+        lengths = [self.sizes.lengths[m] for m in members]
+        pieces = self.plan(lengths)
         num_tokens = sum(self.sizes.num_tokens[m] for m in members)
-        mine_in_window = [members[place] for piece in pieces[self.rank :: self.world_size] for place in piece]
+        mine_in_window = [
+            members[place]
+            for parts in pieces[self.rank :: self.world_size]
+            for rows in parts
+            for row in rows
+            for place in row
+        ]
         window = [(self.examples[m], self._stranger(m)) for m in mine_in_window] if self.with_strangers else []
         batches = []
         for slot in range(self.num_micro_batches):
             side_by_side = pieces[slot * self.world_size : (slot + 1) * self.world_size]
-            parts = [self._parts([members[place] for place in piece]) for piece in side_by_side]
-            mine = parts[self.rank] + [[]] * (max(map(len, parts)) - len(parts[self.rank]))
+            mine = side_by_side[self.rank]
+            mine = mine + [[]] * (max(map(len, side_by_side)) - len(mine))
             batches.append(
                 Batch(
-                    parts=[[self.examples[index] for index in part] for part in mine],
+                    parts=[[self.examples[members[place]] for row in rows for place in row] for rows in mine],
                     num_examples=len(members),
                     num_tokens=num_tokens,
                     closes_window=slot == self.num_micro_batches - 1,
                     window=window,
+                    row_length=max(lengths) if self.packing else None,
                 )
             )
         return batches
@@ -101,12 +113,20 @@ class WindowLoader:
             other = (other + 1) % len(self.examples)
         return self.examples[other]
 
-    def _parts(self, members: list[int]) -> list[list[int]]:
-        if self.max_tokens is None or not members:
-            return [members]
-        budget = max(self.max_tokens // self.sizes.samples_per_example, 1)
-        lengths = [self.sizes.lengths[m] for m in members]
-        return [[members[place] for place in part] for part in split_by_budget(lengths, budget)]
+    def plan(self, lengths: list[int]) -> list[Parts]:
+        """Cut a window of examples of these lengths into the forwards of its micro-batches, for all ranks."""
+        num_pieces = self.num_micro_batches * self.world_size
+        if self.packing:
+            return plan_packed(lengths, num_pieces, self.max_tokens)
+        return [
+            [[[piece[place]] for place in part] for part in self._cut([lengths[place] for place in piece])]
+            for piece in cut_window(lengths, num_pieces)
+        ]
+
+    def _cut(self, lengths: list[int]) -> list[list[int]]:
+        if self.max_tokens is None or not lengths:
+            return [list(range(len(lengths)))]
+        return split_by_budget(lengths, max(self.max_tokens // self.sizes.samples_per_example, 1))
 
     def state_dict(self) -> dict[str, int]:
         """Say where the next batch starts."""

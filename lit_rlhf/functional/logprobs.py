@@ -12,13 +12,15 @@ from torch.utils.checkpoint import checkpoint
 class TokenScores(NamedTuple):
     """What a model says about the tokens it scored.
 
-    Both tensors have the same shape: ``[M]`` from :func:`score_hidden`, ``[B, T]`` once scattered back.
+    All tensors have the same shape: ``[M]`` from :func:`score_hidden`, ``[B, T]`` once scattered back.
     """
 
     logps: Tensor
     """Log-probability of each token, in nats, fp32."""
     entropy: Tensor
     """Entropy of the distribution each token was drawn from, in nats, fp32."""
+    is_top: Tensor
+    """Whether the token is the most probable one, bool."""
 
 
 def token_logps(logits: Tensor, input_ids: Tensor) -> Tensor:
@@ -106,7 +108,7 @@ def score_hidden(
     entropy_grad: bool = False,
     max_logits: int = 2**24,
 ) -> TokenScores:
-    """Log-probability of each target and entropy of its distribution, without ever holding all logits.
+    """Score each target by its distribution, without ever holding all logits.
 
     Rows are cut into chunks of at most ``max_logits`` logits; with more than one chunk each is recomputed in the
     backward pass, so peak memory is one chunk however many tokens there are.
@@ -129,8 +131,8 @@ def score_hidden(
 
     Example:
         >>> scores = score_hidden(torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0]))
-        >>> scores.logps, scores.entropy
-        (tensor([-0.3133, -0.6931]), tensor([0.5822, 0.6931]))
+        >>> scores.logps, scores.entropy, scores.is_top
+        (tensor([-0.3133, -0.6931]), tensor([0.5822, 0.6931]), tensor([True, True]))
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be above 0 to score tokens, got {temperature}")
@@ -143,16 +145,30 @@ def score_hidden(
         checkpoint(score, rows, ids, use_reentrant=False, preserve_rng_state=False)
         for rows, ids in zip(torch.split(hidden, chunk_rows), torch.split(targets, chunk_rows), strict=True)
     ]
-    return TokenScores(torch.cat([chunk.logps for chunk in chunks]), torch.cat([chunk.entropy for chunk in chunks]))
+    return TokenScores(*(torch.cat(parts) for parts in zip(*chunks, strict=True)))
+
+
+def score_logits(logits: Tensor, targets: Tensor, temperature: float, entropy_grad: bool) -> TokenScores:
+    """Score each target by the logits that predict it.
+
+    Args:
+        logits: ``[M, V]``, any float type.
+        targets: ``[M]`` token ids.
+        temperature: What the logits are divided by.
+        entropy_grad: Whether gradients flow through the entropy.
+
+    Returns:
+        ``TokenScores`` of ``[M]``.
+    """
+    log_probs = (logits.float() / temperature).log_softmax(-1)
+    logps = log_probs.gather(-1, targets[:, None]).squeeze(-1)
+    # What needs no gradient comes last: the recomputation in backward stops before it.
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+    return TokenScores(logps, entropy, log_probs.detach().argmax(-1) == targets)
 
 
 def _score_chunk(
     hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, entropy_grad: bool
 ) -> TokenScores:
-    logits = F.linear(hidden, weight, bias).float() / temperature  # [m, V]
-    log_probs = logits.log_softmax(-1)
-    logps = log_probs.gather(-1, targets[:, None]).squeeze(-1)
-    # The entropy comes last: when it needs no gradient, the recomputation in backward stops before it.
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = -(log_probs.exp() * log_probs).sum(-1)
-    return TokenScores(logps, entropy)
+    return score_logits(F.linear(hidden, weight, bias), targets, temperature, entropy_grad)

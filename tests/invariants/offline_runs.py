@@ -54,7 +54,7 @@ class GivenExamples(LightningDataModule):
     def __init__(self, num, examples_per_update, num_eval):
         super().__init__()
         self.num, self.examples_per_update, self.num_eval = num, examples_per_update, num_eval
-        self.num_micro_batches, self.max_tokens = 1, None
+        self.num_micro_batches, self.max_tokens, self.packing = 1, None, False
 
     def tokenise(self, tokenizer, *, kind, context_length=None):
         self.examples, self.held_out = make_examples(kind, self.num), make_examples(kind, self.num_eval, seed=1)
@@ -68,7 +68,9 @@ class GivenExamples(LightningDataModule):
     def _loader(self, examples, examples_per_window, num_micro_batches):
         place = self.trainer.distributed_sampler_kwargs
         rank, world_size = (place["rank"], place["num_replicas"]) if place else (0, 1)
-        return WindowLoader(examples, examples_per_window, num_micro_batches, self.max_tokens, 0, rank, world_size)
+        return WindowLoader(
+            examples, examples_per_window, num_micro_batches, self.max_tokens, 0, rank, world_size, packing=self.packing
+        )
 
 
 @dataclass(repr=False)
