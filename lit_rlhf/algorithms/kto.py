@@ -95,7 +95,7 @@ class KTO(OfflineAlgorithm):
             dummy_share(self.backbone)
             dummy_share(self.backbone, reference=True)
         log_ratios, count = sum_over_ranks(total).tolist()
-        return torch.tensor(max(log_ratios / max(count, 1.0), 0.0), device=self.device)
+        return torch.tensor(max(log_ratios / max(count, 1.0), 0.0), dtype=torch.float32, device=self.device)
 
     def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
         """Return the sum of losses over the window's examples."""

@@ -1,7 +1,6 @@
 """What the offline loader hands to a training step, and how a part of it becomes tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,25 +9,36 @@ from torch import Tensor
 from lit_rlhf.data.samples import Example
 
 
-@dataclass(kw_only=True, slots=True)
 class Batch:
-    """One micro-batch on this rank, with the counts of the whole window it belongs to."""
+    """One micro-batch on this rank, with the counts of the whole window it belongs to.
 
-    parts: list[list[Example]]
-    """The examples of each forward; as many parts as on every other rank, so some may be empty."""
+    No dataclass: for a 16-bit precision Lightning would copy it leaf by leaf, every token id of it.
 
-    num_examples: int
-    """Examples of the whole window, over all its micro-batches and all ranks."""
+    Args:
+        parts: The examples of each forward; as many parts as on every other rank, so some may be empty.
+        num_examples: Examples of the whole window, over all its micro-batches and all ranks.
+        num_tokens: Tokens that count in the loss, likewise.
+        closes_window: Whether the optimiser steps after this micro-batch.
+        window: Where an algorithm asked for it: this rank's examples of the whole window, each with one of another row.
+        row_length: Where sequences are packed: tokens that a row of a forward may hold, pads included.
+    """
 
-    num_tokens: int
-    """Tokens that count in the loss, likewise."""
-
-    closes_window: bool
-    """Whether the optimiser steps after this micro-batch."""
-    window: list[tuple[Example, Example]] = field(default_factory=list)
-    """Where an algorithm asked for it: this rank's examples of the whole window, each with one of another row."""
-    row_length: int | None = None
-    """Where sequences are packed: tokens that a row of a forward may hold, pads included."""
+    def __init__(
+        self,
+        *,
+        parts: list[list[Example]],
+        num_examples: int,
+        num_tokens: int,
+        closes_window: bool,
+        window: list[tuple[Example, Example]] | None = None,
+        row_length: int | None = None,
+    ) -> None:
+        self.parts = parts
+        self.num_examples = num_examples
+        self.num_tokens = num_tokens
+        self.closes_window = closes_window
+        self.window = window or []
+        self.row_length = row_length
 
     def to(self, device: Any, **_: Any) -> "Batch":
         """Stay as it is: Lightning asks every batch to move, and tensors are made part by part in the step."""

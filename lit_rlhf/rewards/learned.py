@@ -59,7 +59,7 @@ class LearnedReward:
         """
         self._load()
         samples = self._encode(prompts, completions)
-        scores = torch.zeros(len(samples))
+        scores = torch.zeros(len(samples), dtype=torch.float32)
         device = next(self.backbone.parameters()).device
         lengths = [len(sample) for sample in samples]
         by_length = sorted(range(len(samples)), key=lengths.__getitem__)

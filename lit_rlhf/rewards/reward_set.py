@@ -129,11 +129,12 @@ class RewardSet:
         """
         own = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids}
         batch = RewardBatch(prompt_ids, {**columns, **own, "prompt_id": prompt_ids})
-        scores = torch.full((len(prompt_ids), len(self.rewards)), torch.nan)  # [N, K]
+        scores = torch.full((len(prompt_ids), len(self.rewards)), torch.nan, dtype=torch.float32)  # [N, K]
         failures: dict[int, str] = {}
         for k, reward in enumerate(self.rewards):
             values, failed = score_batch(reward, batch, timeout_s=self.timeout_s, on_error=self.on_error)
-            scores[:, k] = torch.tensor([torch.nan if value is None else value for value in values])
+            given = [torch.nan if value is None else value for value in values]
+            scores[:, k] = torch.tensor(given, dtype=torch.float32)
             reasons = {row: f"reward function '{reward.name}' {reason}" for row, reason in failed.items()}
             self._warn_once(reward.name, reasons, prompt_ids)
             failures |= reasons

@@ -85,11 +85,11 @@ def from_completions(completions: Sequence[Completion], order: Sequence[int], pa
     num_rows = len(completions)
     width = max((len(c.prompt_ids) + len(c.ids) for c in completions), default=1)
     input_ids = torch.full((num_rows, width), pad_id)
-    sampler_logps = torch.zeros(num_rows, width)
+    sampler_logps = torch.zeros(num_rows, width, dtype=torch.float32)
     for row, completion in enumerate(completions):
         start, end = len(completion.prompt_ids), len(completion.prompt_ids) + len(completion.ids)
         input_ids[row, :end] = torch.tensor(completion.prompt_ids + completion.ids)
-        sampler_logps[row, start:end] = torch.tensor(completion.logps)
+        sampler_logps[row, start:end] = torch.tensor(completion.logps, dtype=torch.float32)
 
     def per_row(values: list[Any], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype)
@@ -102,7 +102,7 @@ def from_completions(completions: Sequence[Completion], order: Sequence[int], pa
         order=per_row(list(order), torch.long),
         truncated_mask=per_row([c.finish == "length" for c in completions], torch.bool),
         sampler_logps=sampler_logps,
-        rewards=torch.zeros(num_rows),
-        advantages=torch.zeros(num_rows, width),
+        rewards=torch.zeros(num_rows, dtype=torch.float32),
+        advantages=torch.zeros(num_rows, width, dtype=torch.float32),
         trained_mask=torch.ones(num_rows, dtype=torch.bool),
     )

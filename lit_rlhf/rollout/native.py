@@ -116,7 +116,7 @@ class NativeSampler:
         limits = torch.tensor([row.limit for row in rows], device=device)
         num_steps = max(row.limit for row in rows)
         tokens_made = torch.full((len(rows), num_steps), -1, device=device)  # [R, L]
-        logps_made = torch.zeros(len(rows), num_steps, device=device)  # [R, L]
+        logps_made = torch.zeros(len(rows), num_steps, dtype=torch.float32, device=device)  # [R, L]
         batch, logits = self._start(rows, num_steps, key, device)
         for step in range(num_steps):
             tokens, logps = draw_tokens(logits, batch.uniforms[:, step], sampling)

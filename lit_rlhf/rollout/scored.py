@@ -136,8 +136,8 @@ class Scorer:
 
     def _score(self, rows: Sequence[Row], completions: Sequence[Completion], texts: Sequence[str]) -> RewardTable:
         if not rows:  # a rank without prompts; a user's function need not bear an empty batch without columns
-            no_rows = torch.zeros(0)
-            return RewardTable(torch.zeros(0, len(self.rewards.names)), no_rows, no_rows.bool(), num_failed=0)
+            no_rows = torch.zeros(0, dtype=torch.float32)
+            return RewardTable(no_rows.reshape(0, len(self.rewards.names)), no_rows, no_rows.bool(), num_failed=0)
         names = {name for row in rows for name in row} - NOT_COLUMNS
         return self.rewards(
             [row["prompt"] for row in rows],
