@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lit_rlhf_callbacks.run_files import RunFiles as RunFiles
     from lit_rlhf_callbacks.run_record import RunRecord as RunRecord
     from lit_rlhf_callbacks.sample_panel import SamplePanel as SamplePanel
+    from lit_rlhf_callbacks.sentinel_eval import SentinelEval as SentinelEval
 
 _HOMES = {
     "ExactResume": "exact_resume",
@@ -21,10 +22,11 @@ _HOMES = {
     "RunFiles": "run_files",
     "RunRecord": "run_record",
     "SamplePanel": "sample_panel",
+    "SentinelEval": "sentinel_eval",
     "UserError": "errors",
 }
 
-__all__ = ["ExactResume", "PolicyMonitor", "RunFiles", "RunRecord", "SamplePanel", "UserError"]
+__all__ = ["ExactResume", "PolicyMonitor", "RunFiles", "RunRecord", "SamplePanel", "SentinelEval", "UserError"]
 
 
 def __getattr__(name: str) -> Any:

@@ -92,6 +92,12 @@ METRICS = (
     Metric("eval/completions/clipped_ratio", "held-out samples cut by the limit", "share", "eval samples", "below 0.1"),
     Metric("eval/calibration_error", "|probability − frequency| over ten bins", "share", "eval labels", "below 0.1"),
     Metric("eval/{name}", "any other held-out value", "as named", "eval samples", "near its training value"),
+    # what a run must not lose
+    Metric("sentinel/{set}/accuracy", "multiple-choice items answered right", "share", "the set's items", "steady"),
+    Metric("sentinel/{set}/accuracy_se", "its binomial standard error", "share", "same", "below the drop looked for"),
+    Metric("sentinel/{set}/margin", "right option over the best wrong one", "nats/token", "same", "steady, above 0"),
+    Metric("sentinel/{set}/change", "accuracy minus that of the start", "share", "same", "near 0"),
+    Metric("sentinel/{set}/sigma", "that, in standard errors of paired items (McNemar)", "σ", "same", "above −3"),
     # cost
     Metric("num_tokens", "tokens processed", "tokens", "none", "grows"),
     Metric("tokens_per_second", "completion tokens trained on, all ranks", "1/s", "time between updates", "steady"),

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from lit_rlhf.algorithms.known_bad import warn_of_swallowed_updates
 from lit_rlhf.algorithms.meter import WindowMeter
@@ -21,6 +22,7 @@ from lit_rlhf.algorithms.resumed_optimizer import ConfiguredOptimizer
 from lit_rlhf.algorithms.settings import as_factory, as_settings, save_plain_hyperparameters
 from lit_rlhf.backbone import Backbone, LoRA
 from lit_rlhf.backbone.heads import Head
+from lit_rlhf.builtin import load_sentinels
 from lit_rlhf_callbacks.errors import UserError
 
 ReferenceChoice: TypeAlias = Literal["auto", "copy", "adapter_off", "precomputed", "none"]
@@ -213,6 +215,15 @@ class Algorithm(LightningModule):
             "stop_ids": list(self.backbone.eos_ids),
             "step0": self.step0_values(),
         }
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The policy's tokenizer."""
+        return self.backbone.tokenizer
+
+    def sentinel_sets(self) -> dict[str, list[dict[str, Any]]]:
+        """Return multiple-choice items that the start policy can answer: of the embedded model its own."""
+        return load_sentinels() if self.backbone.base_name == "builtin:tiny" else {}
 
     def save_model(self, folder: str | Path) -> None:
         """Write the current policy as an ordinary Hugging Face folder."""

@@ -1,7 +1,9 @@
 """What runs with no network: the embedded tiny model, its tokenizer, tasks and sentinel items."""
 
 import difflib
+import json
 from pathlib import Path
+from typing import Any
 
 MODELS = ("tiny",)
 SENTINELS = ("letter_order", "made_up_facts")
@@ -37,6 +39,20 @@ def sentinel_file(name: str) -> Path:
         ValueError: No set of that name is embedded.
     """
     return _HERE / "sentinels" / (_known("built-in sentinel set", name, SENTINELS) + ".jsonl")
+
+
+def load_sentinels() -> dict[str, list[dict[str, Any]]]:
+    """Read the embedded multiple-choice sets.
+
+    Returns:
+        By name, rows ``{"question": messages, "options": list[str], "answer": int}``: the embedded model has learned
+        them as answers in a chat.
+    """
+    sets = {}
+    for name in SENTINELS:
+        rows = [json.loads(line) for line in sentinel_file(name).read_text(encoding="utf-8").splitlines()]
+        sets[name] = [{**row, "question": [{"role": "user", "content": row["question"]}]} for row in rows]
+    return sets
 
 
 def _known(kind: str, name: str, known: tuple[str, ...]) -> str:
