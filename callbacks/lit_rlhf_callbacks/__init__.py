@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lit_rlhf_callbacks.errors import UserError as UserError
     from lit_rlhf_callbacks.exact_resume import ExactResume as ExactResume
+    from lit_rlhf_callbacks.length_bucketing import LengthBucketing as LengthBucketing
     from lit_rlhf_callbacks.policy_monitor import PolicyMonitor as PolicyMonitor
     from lit_rlhf_callbacks.run_files import RunFiles as RunFiles
     from lit_rlhf_callbacks.run_record import RunRecord as RunRecord
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ExactResume": "exact_resume",
+    "LengthBucketing": "length_bucketing",
     "PolicyMonitor": "policy_monitor",
     "RunFiles": "run_files",
     "RunRecord": "run_record",
@@ -26,7 +28,16 @@ _HOMES = {
     "UserError": "errors",
 }
 
-__all__ = ["ExactResume", "PolicyMonitor", "RunFiles", "RunRecord", "SamplePanel", "SentinelEval", "UserError"]
+__all__ = [
+    "ExactResume",
+    "LengthBucketing",
+    "PolicyMonitor",
+    "RunFiles",
+    "RunRecord",
+    "SamplePanel",
+    "SentinelEval",
+    "UserError",
+]
 
 
 def __getattr__(name: str) -> Any:

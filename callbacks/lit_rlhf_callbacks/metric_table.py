@@ -101,6 +101,10 @@ METRICS = (
     # cost
     Metric("num_tokens", "tokens processed", "tokens", "none", "grows"),
     Metric("tokens_per_second", "completion tokens trained on, all ranks", "1/s", "time between updates", "steady"),
+    Metric("padding/waste", "padding among the tokens computed", "share", "padded tokens", "below 0.1"),
+    Metric("padding/waste_before", "same, in the batches the loader made", "share", "padded tokens", "for comparison"),
+    Metric("padding/tokens_per_second", "tokens trained on, without padding", "1/s", "time between updates", "steady"),
+    Metric("padding/num_split", "micro-batches computed in parts", "count", "window, all ranks", "0"),
     Metric("step_time", "time of an update", "s", "update", "steady"),
     Metric("time/{part}", "time spent in a part of the update", "s", "update, slowest rank", "rollout dominates in RL"),
 )

@@ -1,5 +1,6 @@
 """Modules that have never heard of lit_rlhf, and a way to train them."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
 
 VOCABULARY = "_.abcdefghijklmnopqrstuvwxyz "  # "_" pads, "." ends
 
