@@ -1,7 +1,8 @@
 """Train ORPO and SimPO in fp32, bf16-mixed and bf16-true, and with log-probs in bf16: what each costs.
 
     python benchmarks/preference_pairs.py pairs.jsonl --prompts 768
-    python benchmarks/precision_ablation.py pairs.jsonl out --seeds 42 123
+    python benchmarks/precision_ablation.py pairs.jsonl out
+    python benchmarks/precision_ablation.py pairs.jsonl out --arms bf16-mixed bf16-true --seeds 42
     python benchmarks/precision_ablation.py pairs.jsonl out --rate 1e-6
 
 Whatever a run trained in, its saved weights are evaluated in fp32. bf16 is slow on CPUs without instructions for it.
@@ -18,14 +19,15 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+from coarse_numbers import coarse_scores
 from lightning.pytorch import Trainer, seed_everything
-from torch.nn.functional import linear
 from validate_preference import QUIET, RATES, pass_at_1
 
 import lit_rlhf.algorithms as algorithms
 from lit_rlhf.algorithms.base import adamw
+from lit_rlhf.backbone import scoring
 from lit_rlhf.data import PreferenceData
-from lit_rlhf.functional import logprobs
+from lit_rlhf.functional.logprobs import score_hidden
 from lit_rlhf_callbacks import PolicyMonitor, RunFiles
 from lit_rlhf_callbacks.run_dir import run_dir
 
@@ -33,40 +35,33 @@ from lit_rlhf_callbacks.run_dir import run_dir
 class Arm(NamedTuple):
     """How numbers are kept."""
 
-    precision: str
+    precision: str = "32-true"
     """Of the trainer."""
-    coarse_logps: bool
-    """Log-softmax and sums over tokens in bf16, as a module gives them that never asks for fp32."""
+    coarse_weights: bool = False
+    """Weights, gradients and Adam's averages in bf16, the forward in fp32: bf16-true at the speed of fp32."""
+    coarse_logps: bool = False
+    """Log-softmax and sums over tokens in bf16, as of a module that never asks for fp32."""
 
 
 ARMS = {
-    "fp32": Arm("32-true", False),
-    "bf16-mixed": Arm("bf16-mixed", False),
-    "fp32 weights, bf16 log-probs": Arm("32-true", True),
-    "bf16-true": Arm("bf16-true", False),
-    "bf16-true, bf16 log-probs": Arm("bf16-true", True),
+    "fp32": Arm(),
+    "fp32, bf16 log-probs": Arm(coarse_logps=True),
+    "fp32, bf16 weights": Arm(coarse_weights=True),
+    "fp32, bf16 weights and log-probs": Arm(coarse_weights=True, coarse_logps=True),
+    "bf16-mixed": Arm("bf16-mixed"),
+    "bf16-true": Arm("bf16-true"),
 }
 
 
-def coarse_chunk(
-    hidden: torch.Tensor,
-    targets: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    temperature: float,
-    entropy_grad: bool,
-) -> logprobs.TokenScores:
-    """Do what the toolkit's scoring does, all in bf16; sums over tokens then are in bf16 too."""
-    log_probs = (linear(hidden, weight, bias).bfloat16() / temperature).log_softmax(-1)
-    logps = log_probs.gather(-1, targets[:, None]).squeeze(-1)
-    return logprobs.TokenScores(logps, -(log_probs.exp() * log_probs).sum(-1).detach())
-
-
-def held_out(name: str, pairs: str, model: str, seed: int) -> dict[str, float]:
-    """Return a model's held-out loss, margin and accuracy, in fp32."""
+def held_out(name: str, pairs: str, model: str, seed: int, *, rounded: bool = False) -> dict[str, float]:
+    """Return a model's held-out loss, margin and accuracy, in fp32; ``rounded``: of its weights as bf16 has them."""
     seed_everything(seed, verbose=False)
     data = PreferenceData(train=pairs, num_eval=64, examples_per_update=32)
-    [found] = Trainer(**QUIET).validate(getattr(algorithms, name)(model=model), data, verbose=False)
+    module = getattr(algorithms, name)(model=model)
+    module.backbone.load()
+    if rounded:
+        module.backbone.bfloat16().float()
+    [found] = Trainer(**QUIET).validate(module, data, verbose=False)
     return {key: found[f"eval/{key}"] for key in ("preference_loss", "rewards/margins", "rewards/accuracies")}
 
 
@@ -74,7 +69,11 @@ def train(name: str, arm: str, rate: float, seed: int, options: argparse.Namespa
     """Train one loss one way with one seed; return what the run and its weights say."""
     start = perf_counter()
     seed_everything(seed, verbose=False)
-    module = getattr(algorithms, name)(optimizer=adamw(rate))
+    optimizer = adamw(rate)
+    if ARMS[arm].coarse_weights:
+        optimizer["class_path"] = "coarse_numbers.CoarseAdamW"
+    module = getattr(algorithms, name)(optimizer=optimizer)
+    module.backbone.load()  # before the patch: it compares the patched function with the model's own head
     callbacks = [RunFiles(name=f"{name}-{arm}-{rate:g}-{seed}".replace(", ", "-").replace(" ", "-")), PolicyMonitor()]
     trainer = Trainer(
         **QUIET,
@@ -86,7 +85,7 @@ def train(name: str, arm: str, rate: float, seed: int, options: argparse.Namespa
         default_root_dir=options.out,
     )
     data = PreferenceData(train=options.pairs, num_eval=64, examples_per_update=32)
-    with patch.object(logprobs, "_score_chunk", coarse_chunk if ARMS[arm].coarse_logps else logprobs._score_chunk):
+    with patch.object(scoring, "score_hidden", coarse_scores if ARMS[arm].coarse_logps else score_hidden):
         trainer.fit(module, data)
     folder = run_dir(trainer)
     with (folder / "metrics.csv").open() as file:
@@ -109,7 +108,7 @@ def main() -> None:
     parser.add_argument("pairs")
     parser.add_argument("out", type=Path)
     parser.add_argument("--losses", nargs="+", default=["ORPO", "SimPO"])
-    parser.add_argument("--arms", nargs="+", default=list(ARMS))
+    parser.add_argument("--arms", nargs="+", default=[arm for arm in ARMS if "32" in arm])
     parser.add_argument("--seeds", nargs="+", type=int, default=[42, 123, 2024])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, help="instead of each loss's validated learning rate")
@@ -122,9 +121,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for name in options.losses:
         rate = options.rate or RATES[name]
-        before = [held_out(name, options.pairs, "builtin:tiny", seed)["rewards/margins"] for seed in options.seeds]
         for arm in options.arms:
-            rows = []
+            rounded, rows = ARMS[arm].coarse_weights or ARMS[arm].precision == "bf16-true", []
+            starts = [held_out(name, options.pairs, "builtin:tiny", seed, rounded=rounded) for seed in options.seeds]
             for seed in options.seeds:
                 key = {"loss": name, "arm": arm, "rate": rate, "seed": seed}
                 row = next((row for row in done if key.items() <= row.items()), None)
@@ -133,7 +132,8 @@ def main() -> None:
                     with record.open("a") as file:
                         file.write(json.dumps(row) + "\n")
                 rows.append(row)
-            rises = [row["rewards/margins"] - start for row, start in zip(rows, before, strict=True)]
+            margins = [row["rewards/margins"] for row in rows]
+            rises = [margin - start["rewards/margins"] for margin, start in zip(margins, starts, strict=True)]
             passed = spread([row["pass_at_1"] for row in rows], 3) if rows[0]["pass_at_1"] is not None else "–"
             accuracy = spread([row["rewards/accuracies"] for row in rows], 3)
             share = mean(row["share_changed"] for row in rows)
