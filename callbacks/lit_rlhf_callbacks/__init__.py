@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from lit_rlhf_callbacks.errors import UserError as UserError
     from lit_rlhf_callbacks.exact_resume import ExactResume as ExactResume
     from lit_rlhf_callbacks.length_bucketing import LengthBucketing as LengthBucketing
+    from lit_rlhf_callbacks.memory_report import MemoryReport as MemoryReport
     from lit_rlhf_callbacks.policy_monitor import PolicyMonitor as PolicyMonitor
+    from lit_rlhf_callbacks.run_doctor import RunDoctor as RunDoctor
     from lit_rlhf_callbacks.run_files import RunFiles as RunFiles
     from lit_rlhf_callbacks.run_record import RunRecord as RunRecord
     from lit_rlhf_callbacks.sample_panel import SamplePanel as SamplePanel
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "ExactResume": "exact_resume",
     "LengthBucketing": "length_bucketing",
+    "MemoryReport": "memory_report",
     "PolicyMonitor": "policy_monitor",
+    "RunDoctor": "run_doctor",
     "RunFiles": "run_files",
     "RunRecord": "run_record",
     "SamplePanel": "sample_panel",
@@ -31,7 +35,9 @@ _HOMES = {
 __all__ = [
     "ExactResume",
     "LengthBucketing",
-    "PolicyMonitor",
+    "MemoryReport",
+"PolicyMonitor",
+    "RunDoctor",
     "RunFiles",
     "RunRecord",
     "SamplePanel",

@@ -40,6 +40,8 @@ class Diagnosis:
         self.findings: dict[str, Finding] = {}
         self._looks: dict[str, int] = {}  # how long each alarm has lasted
         self._silent: dict[str, int] = {}
+        self._broken: dict[str, str] = {}  # rules that raised, and what they said
+        self._new_broken: list[tuple[str, str]] = []
 
     @property
     def view(self) -> RunView:
@@ -52,7 +54,7 @@ class Diagnosis:
         view = self.view
         alarms: dict[str, Alarm] = {}
         for rule in self.rules:
-            alarm = rule(view)
+            alarm = self._ask(rule, view)
             if alarm is not None and _is_graver(alarm, alarms.get(alarm.kind)):
                 alarms[alarm.kind] = alarm
         changed = [self._raise(alarm, view) for alarm in alarms.values()]
@@ -78,6 +80,11 @@ class Diagnosis:
         """Let baselines begin anew; findings stay."""
         self.history.anchor(step)
 
+    def take_broken(self) -> list[tuple[str, str]]:
+        """Return rules that have failed since the last call, each with its error; they are not asked again."""
+        broken, self._new_broken = self._new_broken, []
+        return broken
+
     def state(self) -> dict[str, Any]:
         """Return plain data for a checkpoint."""
         return {
@@ -94,6 +101,16 @@ class Diagnosis:
         self.checks = {result["name"]: CheckResult(**result) for result in state["checks"]}
         self.findings = {finding["kind"]: _finding_from(finding) for finding in state["findings"]}
         self._looks, self._silent = dict(state["looks"]), dict(state["silent"])
+
+    def _ask(self, rule: Rule, view: RunView) -> Alarm | None:
+        if rule.__name__ in self._broken:
+            return None
+        try:
+            return rule(view)
+        except Exception as error:  # whatever a rule trips over, the other rules and the training go on
+            self._broken[rule.__name__] = f"{type(error).__name__}: {error}"
+            self._new_broken.append((rule.__name__, self._broken[rule.__name__]))
+            return None
 
     def _raise(self, alarm: Alarm, view: RunView) -> Finding | None:
         looks = self._looks[alarm.kind] = self._looks.get(alarm.kind, 0) + 1
