@@ -45,6 +45,11 @@ def test_a_seed_gives_the_same_rows_and_another_seed_others(name):
     assert load_task(name, "train", num_rows=50, seed=3) != load_task(name, "train", num_rows=50, seed=4)
 
 
+def test_a_number_of_rows_for_training_may_be_more_than_the_held_out_split_has():
+    assert len(load_task("reverse_words", "train", num_rows=10_000)) == 10_000
+    assert len(load_task("reverse_words", "eval", num_rows=10_000)) == len(load_task("reverse_words", "eval"))
+
+
 def test_arithmetic_is_right_and_its_splits_disjoint():
     train, held_out = load_task("arithmetic", "train", seed=1), load_task("arithmetic", "eval", seed=2)
     assert (len(set(prompts(train))), len(set(prompts(held_out)))) == (180, 63)
@@ -63,7 +68,7 @@ def test_arithmetic_is_right_and_its_splits_disjoint():
         (("arithmetic", "train"), {"max_length": 5}, "known: num_rows, seed"),
         (("reverse_words", "train"), {"min_length": 9}, "min_length=9 and max_length=8"),
         (("reverse_words", "train"), {"max_length": 13}, "<= 12"),
-        (("arithmetic", "eval"), {"num_rows": 64}, "1 to 63 rows"),
+        (("arithmetic", "train"), {"num_rows": 181}, "1 to 180 rows"),
         (("arithmetic", "eval"), {"num_rows": 0}, "num_rows=0"),
     ],
 )
