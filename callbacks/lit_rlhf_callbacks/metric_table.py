@@ -40,6 +40,9 @@ METRICS = (
     Metric("rewards/{reward}/mean", "one reward function, unweighted", "reward", "rows it applies to", "read each"),
     Metric("rewards/{reward}/std", "its standard deviation", "reward", "rows it applies to", "above 0"),
     Metric("rewards/num_dropped", "completions without a valid reward", "count", "window", "0"),
+    Metric("rewards/length_correlation", "reward with length, within a prompt", "Pearson", "completions", "near 0"),
+    Metric("advantages/mean", "mean of advantages", "reward or σ", "completions", "near 0 with a baseline"),
+    Metric("advantages/std", "their standard deviation", "reward or σ", "completions", "steady, above 0"),
     Metric("advantages/frac_nonzero", "rows that push the policy at all", "share", "rows", "above 0.5"),
     # reward models
     Metric("reward_loss", "−log p of the labels, without margin and centring", "nats", "pairs", "ln 2 at first, falls"),
@@ -56,6 +59,9 @@ METRICS = (
     Metric("drift/forward_kl", "start policy against current, fixed probe set", "nats/token", "probe tokens", "slow"),
     Metric("logps/chosen", "log-prob of chosen answers", "nats", "pairs", "does not collapse"),
     Metric("logps/rejected", "log-prob of rejected answers", "nats", "pairs", "falls"),
+    Metric("logps/chosen_per_token", "same, per token", "nats/token", "chosen tokens", "rises, or falls slightly"),
+    Metric("logps/rejected_per_token", "same, per token", "nats/token", "rejected tokens", "falls"),
+    Metric("logps/mean", "log-prob of the tokens trained on", "nats/token", "completion tokens", "rises slowly"),
     Metric("entropy", "entropy of the next token", "nats/token", "completion tokens", "falls slowly, above 0.1"),
     Metric("mean_token_accuracy", "tokens the model would have chosen", "share", "supervised tokens", "rises"),
     # off-policyness
@@ -81,6 +87,8 @@ METRICS = (
     Metric("completions/mean_terminated_length", "length of those that ended", "tokens", "those", "near the mean"),
     Metric("completions/min_terminated_length", "shortest of those", "tokens", "window", "above 1"),
     Metric("completions/max_terminated_length", "longest of those", "tokens", "window", "below the limit"),
+    Metric("completions/empty_ratio", "at most one token: nothing but the stop", "share", "completions", "0"),
+    Metric("completions/repetition", "4-grams that stood before in the same completion", "share", "4-grams", "steady"),
     Metric("dynamic_sampling/extra_prompts", "prompts drawn to replace useless ones", "count", "phase", "few"),
     Metric("dynamic_sampling/missing_prompts", "prompts still missing at the bound", "count", "phase", "0"),
     # evaluation

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lit_rlhf_callbacks.completion_metrics import Sums, completion_sums, correlation
 from lit_rlhf_callbacks.scoring import kl_estimate, scored_mask
 
 # The layout is fixed, so that every rank reduces the same vector whatever its own micro-batches held.
@@ -13,16 +14,26 @@ MEANS = (
     "ratio/mean",
     "policy/approxkl_avg",
     "sampling/sampling_logp_difference/mean",
+    "logps/mean",
     "completions/mean_length",
+    "completions/empty_ratio",
+    "completions/repetition",
     "advantages/frac_nonzero",
+    "advantages/mean",
     "update/share_changed",
     "update/relative_norm",
     "drift/forward_kl",
 )
+PARTS = (  # of what is neither a mean nor an extreme; `unpack` puts them together
+    "_advantages/square",
+    "_reward_length/both",
+    "_reward_length/rewards",
+    "_reward_length/lengths",
+)
 MAXIMA = ("ratio/max", "sampling/sampling_logp_difference/max", "completions/max_length", "completions/min_length")
 NEGATED = "completions/min_length"  # a minimum is the negative of a maximum of negatives
+_SUMMED = (*MEANS, *PARTS)
 
-Sums = dict[str, tuple[Tensor, Tensor]]  # name: sum, count
 Extremes = dict[str, Tensor]
 
 
@@ -41,14 +52,10 @@ def token_metrics(tokens: dict[str, Tensor]) -> tuple[Sums, Extremes]:
     mask = scored_mask(tokens)
     if mask is None or not mask.any():
         return sums, extremes
+    sums |= completion_sums(tokens, mask)
     lengths = mask.sum(-1)
-    lengths = lengths[lengths > 0]
-    sums["completions/mean_length"] = lengths.sum(), torch.as_tensor(len(lengths))
     extremes["completions/max_length"] = lengths.max()
-    extremes["completions/min_length"] = -lengths.min()
-    if "advantages" in tokens:
-        pushes = _per_token(tokens["advantages"], mask).ne(0) & mask
-        sums["advantages/frac_nonzero"] = pushes.any(-1).sum(), torch.as_tensor(len(lengths))
+    extremes["completions/min_length"] = -lengths[lengths > 0].min()
     if "logps" in tokens:
         scored = mask.clone()
         scored[:, 0] = False  # the first token has nothing before it, hence no log-prob
@@ -58,6 +65,7 @@ def token_metrics(tokens: dict[str, Tensor]) -> tuple[Sums, Extremes]:
 
 def _add_policy_metrics(tokens: dict[str, Tensor], mask: Tensor, sums: Sums, extremes: Extremes) -> None:
     logps, count = tokens["logps"].float()[mask], mask.sum()
+    sums["logps/mean"] = logps.sum(), count
     if "ref_logps" in tokens:
         reference = tokens["ref_logps"][mask]
         sums["kl/k1"] = kl_estimate(logps, reference, "k1").sum(), count
@@ -75,16 +83,11 @@ def _add_policy_metrics(tokens: dict[str, Tensor], mask: Tensor, sums: Sums, ext
         extremes["sampling/sampling_logp_difference/max"] = difference.max()
 
 
-def _per_token(values: Tensor, mask: Tensor) -> Tensor:
-    """Spread ``[B]`` or ``[B, 1]`` over tokens; ``[B, T]`` stays."""
-    return (values if values.dim() == 2 else values[:, None]).expand(mask.shape)
-
-
 def pack(sums: Sums, extremes: Extremes, device: torch.device) -> Tensor:
     """Lay a micro-batch's metrics out in one vector: sums, counts, maxima."""
     dtype = torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64
     nothing = torch.zeros((), device=device, dtype=dtype)
-    pairs = [sums.get(name, (nothing, nothing)) for name in MEANS]
+    pairs = [sums.get(name, (nothing, nothing)) for name in _SUMMED]
     tops = [extremes.get(name, nothing - torch.inf) for name in MAXIMA]
     numbers = [*(value for value, _ in pairs), *(count for _, count in pairs), *tops]
     return torch.stack([torch.as_tensor(number).to(device, dtype) for number in numbers])
@@ -92,15 +95,16 @@ def pack(sums: Sums, extremes: Extremes, device: torch.device) -> Tensor:
 
 def combine(vectors: Tensor) -> Tensor:
     """Join packed vectors of several micro-batches or ranks, ``[N, L] -> [L]``."""
-    num_sums = 2 * len(MEANS)
+    num_sums = 2 * len(_SUMMED)
     return torch.cat([vectors[:, :num_sums].sum(0), vectors[:, num_sums:].amax(0)])
 
 
 def unpack(vector: Tensor) -> dict[str, float]:
     """Divide sums by counts; what nobody measured is left out. ``kl`` is TRL's name for k3."""
-    values = vector.tolist()
-    totals, counts, tops = values[: len(MEANS)], values[len(MEANS) : 2 * len(MEANS)], values[2 * len(MEANS) :]
-    metrics = {name: total / count for name, total, count in zip(MEANS, totals, counts, strict=True) if count}
+    values, num = vector.tolist(), len(_SUMMED)
+    totals, counts, tops = values[:num], values[num : 2 * num], values[2 * num :]
+    metrics = {name: total / count for name, total, count in zip(_SUMMED, totals, counts, strict=True) if count}
+    parts = {name: metrics.pop(name) for name in PARTS if name in metrics}
     metrics |= {name: top for name, top in zip(MAXIMA, tops, strict=True) if top != -torch.inf}
     if NEGATED in metrics:
         metrics[NEGATED] = -metrics[NEGATED]
@@ -108,9 +112,13 @@ def unpack(vector: Tensor) -> dict[str, float]:
         metrics["kl"] = metrics["kl/k3"]
     if "update/relative_norm" in metrics:  # summed as squares
         metrics["update/relative_norm"] **= 0.5
+    if "_advantages/square" in parts:
+        metrics["advantages/std"] = max(0.0, parts["_advantages/square"] - metrics["advantages/mean"] ** 2) ** 0.5
+    if "_reward_length/both" in parts and (strength := correlation(parts)) is not None:
+        metrics["rewards/length_correlation"] = strength
     return metrics
 
 
 def num_scored(vector: Tensor) -> float:
     """Return how many tokens the lengths in a combined vector add up to."""
-    return float(vector[MEANS.index("completions/mean_length")])
+    return float(vector[_SUMMED.index("completions/mean_length")])

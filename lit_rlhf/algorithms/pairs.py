@@ -88,6 +88,7 @@ class Preference(OfflineAlgorithm):
             "logps": scores.logps.detach(),
             "entropy": scores.entropy.detach(),
             "losses": result.losses.detach(),
+            "chosen_mask": torch.arange(len(mask), device=mask.device) % 2 == 0,
             "chosen_rewards": result.chosen_rewards,
             "rejected_rewards": result.rejected_rewards,
         }
@@ -107,6 +108,8 @@ class Preference(OfflineAlgorithm):
         sums = (logps * mask).sum(-1)
         meter.add_mean(f"{prefix}logps/chosen", sums[0::2].sum(), num_pairs)
         meter.add_mean(f"{prefix}logps/rejected", sums[1::2].sum(), num_pairs)
+        meter.add_masked(f"{prefix}logps/chosen_per_token", logps[0::2], mask[0::2])
+        meter.add_masked(f"{prefix}logps/rejected_per_token", logps[1::2], mask[1::2])
         meter.add_masked(f"{prefix}entropy", shown["entropy"], mask)
 
     def run_facts(self) -> dict[str, Any]:
@@ -143,7 +146,7 @@ class Preference(OfflineAlgorithm):
         if self.reference == "precomputed":
             table = self.ref_tables["train" if self.trainer.training else "eval"]
             sums = torch.cat([table[row][:, 0] for row in tensors["row"].tolist()]).to(mask.device)
-            return *self._pairs(sums, mask), {}
+            return *self._pairs(sums, mask), {"ref_logps_sum": sums}
         scores = self.backbone.score_tokens(tensors["input_ids"], tensors["attention_mask"], mask, reference=True)
         return *self._pairs((scores.logps * mask).sum(-1), mask), {"ref_logps": scores.logps}
 

@@ -40,10 +40,14 @@ def test_values_by_hand() -> None:
             "policy/approxkl_avg": sum(x * x for x in log_ratios) / 6,
             "sampling/sampling_logp_difference/mean": 0.1 / 3,
             "sampling/sampling_logp_difference/max": 0.1,
+            "logps/mean": (-1 - 2 - 3) / 3,
             "completions/mean_length": 1.5,
+            "completions/empty_ratio": 0.5,
             "completions/min_length": 1.0,
             "completions/max_length": 2.0,
             "advantages/frac_nonzero": 0.5,
+            "advantages/mean": 0.25,
+            "advantages/std": 0.25,
         },
         rel=1e-5,
         abs=1e-6,
@@ -60,7 +64,8 @@ def test_a_window_is_the_same_however_it_is_cut() -> None:
 def test_advantages_per_token_count_on_completion_tokens_only() -> None:
     advantages = torch.where(MASK, 0.0, 1.0)
 
-    assert measured({"completion_mask": MASK, "advantages": advantages})["advantages/frac_nonzero"] == 0.0
+    metrics = measured({"completion_mask": MASK, "advantages": advantages})
+    assert [metrics[f"advantages/{name}"] for name in ("frac_nonzero", "mean", "std")] == [0.0, 0.0, 0.0]
 
 
 def test_labels_stand_in_for_the_mask_and_the_first_token_has_no_log_prob() -> None:
