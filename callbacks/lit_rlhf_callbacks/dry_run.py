@@ -8,9 +8,8 @@ from torch import Tensor
 
 from lit_rlhf_callbacks.oom_guard import OomGuard
 from lit_rlhf_callbacks.parts import loss_of
-from lit_rlhf_callbacks.rng_state import get_rng_state, set_rng_state
 from lit_rlhf_callbacks.splitting import SHARDED
-from lit_rlhf_callbacks.undisturbed import logging_into, remember
+from lit_rlhf_callbacks.undisturbed import leaving_no_trace
 
 
 def dry_run(trainer: Trainer, pl_module: LightningModule, guard: OomGuard, batch: Any) -> Any:
@@ -28,25 +27,15 @@ def dry_run(trainer: Trainer, pl_module: LightningModule, guard: OomGuard, batch
     Returns:
         The batch, on the device.
     """
-    put_back, rng = remember(pl_module), get_rng_state(pl_module.device)
-    gradients = [(parameter, parameter.grad) for parameter in pl_module.parameters()]
-    for parameter, _ in gradients:
-        parameter.grad = None
     guard.is_dry_run = True
-    try:
+    with leaving_no_trace(pl_module), torch.enable_grad():
         batch = trainer.precision_plugin.convert_input(batch)
         batch = pl_module._on_before_batch_transfer(batch)  # Lightning's loop has no public way to it either
         batch = trainer.strategy.batch_to_device(batch)
-        with logging_into(pl_module, None), torch.enable_grad():
-            room = _room_for_optimizer(trainer, pl_module)
-            _forward_backward(trainer, pl_module, guard, batch)
-            del room
-    finally:
-        guard.is_dry_run = False
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
-        put_back()
-        set_rng_state(rng, pl_module.device)
+        room = room_for_optimizer(trainer, pl_module)
+        _forward_backward(trainer, pl_module, guard, batch)
+        del room
+    guard.is_dry_run = False
     return batch
 
 
@@ -61,7 +50,7 @@ def _forward_backward(trainer: Trainer, pl_module: LightningModule, guard: OomGu
         guard.backward_of(loss_of(output) / 1, lambda loss: loss.backward(), divisor=1)  # / 1: not the module's own
 
 
-def _room_for_optimizer(trainer: Trainer, pl_module: LightningModule) -> list[Tensor]:
+def room_for_optimizer(trainer: Trainer, pl_module: LightningModule) -> list[Tensor]:
     """Hold as much as the optimisers will hold from their first step on; on the CPU nothing would be measured."""
     if pl_module.device.type != "cuda":
         return []

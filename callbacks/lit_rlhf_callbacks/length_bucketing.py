@@ -14,6 +14,7 @@ from lit_rlhf_callbacks.dry_run import dry_run
 from lit_rlhf_callbacks.oom import MemoryLimit
 from lit_rlhf_callbacks.oom_guard import OomGuard
 from lit_rlhf_callbacks.oom_stop import rewind_window
+from lit_rlhf_callbacks.own_budget import try_budget
 from lit_rlhf_callbacks.parts import WeightFn, shape_of
 from lit_rlhf_callbacks.protocol import offered
 from lit_rlhf_callbacks.undisturbed import replace
@@ -65,7 +66,7 @@ class LengthBucketing(Callback):
         if set_budget is not None:
             if self.max_tokens is not None:
                 set_budget(tokens=self.max_tokens)
-            return
+            return  # it splits by itself
         process = trainer.strategy.process_dataloader
 
         def process_dataloader(dataloader: Any) -> Any:
@@ -77,6 +78,13 @@ class LengthBucketing(Callback):
         """Watch over the step, and try the heaviest batch."""
         self._step, self._time = trainer.global_step, time.monotonic()
         loader = trainer.train_dataloader
+        set_budget = offered(pl_module, "set_token_budget", "tokens")
+        largest_forward = offered(pl_module, "largest_forward")
+        if set_budget is not None and self.limit.max_tokens is not None:  # learned before a resume
+            set_budget(tokens=min(self.limit.max_tokens, self.max_tokens or self.limit.max_tokens))
+        if set_budget is not None and largest_forward is not None:
+            learned = try_budget(trainer, pl_module, set_budget, largest_forward)
+            self.limit.max_tokens = learned if learned is not None else self.limit.max_tokens
         if not isinstance(loader, BucketLoader):
             return
         self._say_what_changed(loader)

@@ -9,6 +9,8 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from lit_rlhf_callbacks.rng_state import get_rng_state, set_rng_state
+
 _PLAIN = (bool, int, float, str, type(None), list, dict, set, tuple, Tensor)
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -69,6 +71,23 @@ def remember(pl_module: LightningModule) -> Callable[[], None]:
         vars(pl_module).update(plain)
 
     return put_back
+
+
+@contextmanager
+def leaving_no_trace(pl_module: LightningModule) -> Iterator[None]:
+    """Put back gradients, random states and all that `remember` holds, and drop what is logged."""
+    put_back, rng = remember(pl_module), get_rng_state(pl_module.device)
+    gradients = [(parameter, parameter.grad) for parameter in pl_module.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        with logging_into(pl_module, None):
+            yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        put_back()
+        set_rng_state(rng, pl_module.device)
 
 
 _NOT_OWN = set(vars(torch.nn.Module()))  # parameters, buffers and submodules are no plain attributes

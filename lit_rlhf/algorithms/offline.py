@@ -1,5 +1,7 @@
 """Offline algorithms: rows that exist before the run, in windows planned from their lengths alone."""
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -107,6 +109,23 @@ class OfflineAlgorithm(Algorithm):
     def _on_device(self, examples: list[Example]) -> Shown:
         return {name: value.to(self.device) for name, value in collate(examples, self.backbone.pad_id).items()}
 
+    # -- memory (callbacks/README.md) -----------------------------------------------------------------------------
+
+    def set_token_budget(self, tokens: int) -> None:
+        """Let no forward hold more padded tokens from now on; the same on all ranks."""
+        self.max_tokens_per_forward = tokens
+        self.trainer.datamodule.max_tokens = tokens  # type: ignore[attr-defined]
+        if self.trainer.train_dataloader is not None:
+            self.trainer.train_dataloader.max_tokens = tokens
+
+    def largest_forward(self) -> tuple[int, Callable[[], Tensor]]:
+        """Return the padded tokens of the first epoch's largest forward, and what computes its loss."""
+        loader = copy(self.trainer.train_dataloader)
+        loader.cursor = 0
+        parts = ((_padded_tokens(part, batch), part, batch) for batch in loader for part in batch.parts if part)
+        tokens, part, batch = max(parts, key=lambda found: found[0])
+        return tokens, lambda: self._share(part, batch)[0]
+
     # -- what a run shows of itself (callbacks/README.md) ---------------------------------------------------------
 
     def generate(self, prompts: list[Row], sampling: dict[str, Any], event: int) -> list[dict[str, Any]]:
@@ -116,3 +135,8 @@ class OfflineAlgorithm(Algorithm):
     def panel_prompts(self, num: int) -> list[Row]:
         """Return held-out prompts for a panel."""
         return list(self.trainer.datamodule.eval_rows[:num])  # type: ignore[attr-defined]
+
+
+def _padded_tokens(part: list[Example], batch: Batch) -> int:
+    lengths = [len(sample) for example in part for sample in example.samples]
+    return sum(lengths) if batch.row_length is not None else len(lengths) * max(lengths)

@@ -286,6 +286,10 @@ class OnlineAlgorithm(Algorithm):
             sampler=self.sampler, rewards=self.reward_set, tokenizer=self.backbone.tokenizer, sampling=sampling
         )
 
+    def set_token_budget(self, tokens: int) -> None:
+        """Let no forward hold more padded tokens from the next phase on (callbacks/README.md)."""
+        self.max_tokens_per_forward = tokens
+
     # -- what a run shows of itself (callbacks/README.md) ---------------------------------------------------------
 
     def generate(self, prompts: list[Row], sampling: dict[str, Any], event: int) -> list[dict[str, Any]]:

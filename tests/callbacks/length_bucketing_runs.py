@@ -67,6 +67,20 @@ class Memory:
             raise torch.OutOfMemoryError(f"{tokens} tokens in the {place}")
 
 
+class Later(Memory):
+    """Memory that becomes scarce after some forwards, so that the dry run knows nothing of it."""
+
+    def __init__(self, after: int, **room: float) -> None:
+        super().__init__()
+        self.after, self.later, self.num = after, room, 0
+
+    def take(self, tokens: int, place: str) -> None:
+        self.num += place == "forward"
+        if self.num > self.after:
+            self.room |= self.later
+        super().take(tokens, place)
+
+
 class Project(LightningModule):
     """A small language model in plain torch; the loss is the mean over a batch's supervised tokens."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from length_bucketing_runs import Memory, Project, lengths
+from length_bucketing_runs import Later, Memory, Project, lengths
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
@@ -14,20 +14,6 @@ from lit_rlhf_callbacks import LengthBucketing, UserError
 
 Fit = Callable[..., tuple[Trainer, LightningModule]]
 ROWS = lengths(24)
-
-
-class Later(Memory):
-    """Memory that becomes scarce after some forwards, so that the dry run knows nothing of it."""
-
-    def __init__(self, after: int, **room: float) -> None:
-        super().__init__()
-        self.after, self.later, self.num = after, room, 0
-
-    def take(self, tokens: int, place: str) -> None:
-        self.num += place == "forward"
-        if self.num > self.after:
-            self.room |= self.later
-        super().take(tokens, place)
 
 
 def gradients(module: LightningModule) -> list[Tensor]:
