@@ -3,10 +3,35 @@
 One family per file; each file has the kinds it knows (``KINDS``) and the rules that name them (``RULES``).
 """
 
+from lit_rlhf_callbacks.symptoms import (
+    held_out,
+    identities,
+    numerics,
+    pairs,
+    preference,
+    progress,
+    resources,
+    reward_model,
+    setup_kinds,
+    supervised,
+    updates,
+)
 from lit_rlhf_callbacks.symptoms.catalogue import Kind
 from lit_rlhf_callbacks.symptoms.finding import Rule
 
-FAMILIES: tuple[tuple[tuple[Kind, ...], tuple[Rule, ...]], ...] = ()
+FAMILIES: tuple[tuple[tuple[Kind, ...], tuple[Rule, ...]], ...] = (
+    (identities.KINDS, identities.RULES),
+    (setup_kinds.KINDS, setup_kinds.RULES),
+    (numerics.KINDS, numerics.RULES),
+    (updates.KINDS, updates.RULES),
+    (supervised.KINDS, supervised.RULES),
+    (held_out.KINDS, held_out.RULES),
+    (preference.KINDS, preference.RULES),
+    (pairs.KINDS, pairs.RULES),
+    (reward_model.KINDS, reward_model.RULES),
+    (progress.KINDS, progress.RULES),
+    (resources.KINDS, resources.RULES),
+)
 
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in FAMILIES for rule in rules)
 KINDS: dict[str, Kind] = {kind.id: kind for kinds, _ in FAMILIES for kind in kinds}

@@ -1,0 +1,140 @@
+"""Pairs that say nothing, or the opposite of what they should."""
+
+from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
+from lit_rlhf_callbacks.symptoms.causes import (
+    LABELS_NOISY,
+    LABELS_SWAPPED,
+    LEARNING_RATE_TOO_HIGH,
+    LEARNING_RATE_TOO_LOW,
+    likely,
+)
+from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
+from lit_rlhf_callbacks.symptoms.objective import first_update, mean_of, num_updates, stage_of
+from lit_rlhf_callbacks.symptoms.readings import fact_below, start_of
+from lit_rlhf_callbacks.symptoms.updates import barely_moved
+
+NUM_LATE = 20
+MIN_UPDATES = 40
+NUM_SIGMAS = 2.6
+CHANCE = 0.55  # what the share of right pairs may reach, at most, to be called chance
+WRONG = 0.45
+SURPRISING = 2.5  # how often less likely chosen completions may be than rejected ones of the same length
+NUM_SAME = 3  # rows
+
+_TRUNCATION_TOO_SHORT = Cause(
+    "truncation_too_short",
+    "truncation cuts off what chosen and rejected differ in",
+    2.0,
+    "look at data.max_length and at the number of truncated rows in the first lines of the log",
+    (Sign("max_length is below 256", fact_below("max_length", 256), 2.0, 0.5),),
+)
+_DUPLICATE_ROWS = Cause(
+    "duplicate_rows",
+    "rows hold the same text as chosen and as rejected",
+    2.0,
+    "python -m lit_rlhf inspect CONFIG: read ten pairs",
+)
+_NOT_LEARNING = ("policy_not_moving", "no_update", "updates_swallowed", "identical_pairs", "beta_scale")
+
+KINDS = (
+    Kind(
+        "pairs_swapped",
+        "G",
+        "Rejected completions are preferred",
+        (likely(LABELS_SWAPPED, 5), likely(LEARNING_RATE_TOO_HIGH, 1)),
+        explained_by=("sign_flipped",),
+    ),
+    Kind(
+        "identical_pairs",
+        "G",
+        "Chosen and rejected completions score exactly the same",
+        (_TRUNCATION_TOO_SHORT, _DUPLICATE_ROWS),
+        explained_by=("no_update",),
+    ),
+    Kind(
+        "accuracy_at_chance",
+        "A",
+        "Pairs are ranked no better than by chance",
+        (
+            likely(LABELS_NOISY, 3, Sign("the policy moves", lambda view: barely_moved(view) is False, 2.0, 0.3)),
+            likely(LABELS_SWAPPED, 1),
+            likely(LEARNING_RATE_TOO_LOW, 2, Sign("the policy has hardly moved", barely_moved, 4.0, 0.2)),
+        ),
+        explained_by=_NOT_LEARNING,
+    ),
+)
+
+
+def pairs_swapped(view: RunView) -> Alarm | None:
+    """Name rewards that order pairs the wrong way round, by more than chance."""
+    if not _is_ready(view, "rewards/accuracies", num_rows=5):
+        return None
+    accuracies = view.history["rewards/accuracies"]
+    pushed = accuracies.count >= NUM_LATE and _upper(accuracies.recent_values(NUM_LATE)) < WRONG
+    if pushed:
+        late = mean_of(accuracies.recent_values(NUM_LATE)).value
+        summary = f"only {late:.0%} of pairs are ranked right: training pushes the other way"
+        evidence = (Evidence("rewards/accuracies", late, 0.5, WRONG, "share"),)
+        return Alarm("pairs_swapped", "critical", "statistical", summary, evidence)
+    return _swapped_at_start(view)
+
+
+def identical_pairs(view: RunView) -> Alarm | None:
+    """Name pairs whose two log-probs are equal to the last digit, three rows in a row."""
+    if not _is_ready(view, "logps/chosen", "logps/rejected", num_rows=3):
+        return None
+    history = view.history
+    if history["logps/chosen"].last != history["logps/rejected"].last:
+        return None
+    rows = zip(history["logps/chosen"].recent_values(3), history["logps/rejected"].recent_values(3), strict=True)
+    if any(chosen != rejected or chosen == 0.0 for chosen, rejected in rows):
+        return None
+    value, step = history["logps/chosen"].last, history["logps/chosen"].recent[-3][0]
+    evidence = (Evidence("logps/chosen", value, unit="nats"), Evidence("logps/rejected", value, unit="nats"))
+    summary = f"chosen and rejected completions have the same log-prob, {value:.4g}: the pairs are identical"
+    return Alarm("identical_pairs", "critical", "exact", summary, evidence, (step, step))
+
+
+def accuracy_at_chance(view: RunView) -> Alarm | None:
+    """Name pairs that are still ranked by chance after enough updates, as far as their number can tell."""
+    if not _is_ready(view, "rewards/accuracies", num_rows=2 * NUM_LATE) or num_updates(view) < MIN_UPDATES:
+        return None
+    accuracies = view.history["rewards/accuracies"]
+    values = accuracies.recent_values(NUM_LATE)
+    late = mean_of(values)
+    if not accuracies.is_armed(NUM_LATE) or late.value < WRONG or _upper(values) > CHANCE:
+        return None
+    evidence = (Evidence("rewards/accuracies", late.value, 0.5, CHANCE, "share"),)
+    summary = f"after {num_updates(view):.0f} updates {late.value:.1%} of pairs are ranked right: chance"
+    return Alarm(
+        "accuracy_at_chance", "warn", "statistical", summary, evidence, (first_update(view), first_update(view))
+    )
+
+
+RULES: tuple[Rule, ...] = (pairs_swapped, identical_pairs, accuracy_at_chance)
+
+
+def _is_ready(view: RunView, *names: str, num_rows: int) -> bool:
+    return view.history.has(*names, num_rows=num_rows) and stage_of(view) == "preference"
+
+
+def _upper(values: list[float]) -> float:
+    """Return what a mean over rows may be at most; their scatter holds the number of pairs behind each."""
+    mean = mean_of(values)
+    return mean.value + NUM_SIGMAS * mean.error
+
+
+def _swapped_at_start(view: RunView) -> Alarm | None:
+    """Name chosen completions that the start policy finds far less likely than rejected ones of the same length."""
+    lengths = ("completions/min_length", "completions/max_length")
+    if not _is_ready(view, "logps/chosen", "logps/rejected", *lengths, num_rows=NUM_SAME):
+        return None
+    chosen, rejected = start_of(view, "logps/chosen"), start_of(view, "logps/rejected")
+    shortest, longest = (start_of(view, name) for name in lengths)
+    if chosen is None or rejected is None or not shortest or longest is None or rejected >= 0:
+        return None
+    if longest > SURPRISING * shortest or chosen > SURPRISING * rejected:
+        return None
+    evidence = (Evidence("logps/chosen", chosen, rejected, SURPRISING * rejected, "nats"),)
+    summary = f"the start policy gives chosen completions {chosen:.3g} nats and rejected ones {rejected:.3g}"
+    return Alarm("pairs_swapped", "warn", "inferred", summary, evidence, (first_update(view), first_update(view)))

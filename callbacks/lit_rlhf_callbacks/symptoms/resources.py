@@ -1,0 +1,139 @@
+"""Time and memory, the seam of a resumed run, and what cannot be told because nobody measured it."""
+
+import math
+
+from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
+from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
+from lit_rlhf_callbacks.symptoms.objective import Stage, stage_of
+from lit_rlhf_callbacks.symptoms.readings import fact_above, rose
+from lit_rlhf_callbacks.symptoms.robust import shift
+
+SLOWED = math.log(2)
+NUM_SLOW = 30  # rows; a shared machine has bad minutes
+NUM_ROWS = 5  # what has not come by then is not measured
+WANTED: dict[Stage, tuple[tuple[str, str, str], ...]] = {
+    "rl": (
+        ("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),
+        ("entropy", "entropy_collapse, entropy_explosion", "log entropy"),
+        ("frac_reward_zero_std", "zero_contrast, dead_reward", "log the share of groups with equal rewards"),
+        ("completions/clipped_ratio", "truncation, never_stops", "log the share of completions that were cut off"),
+        ("completions/mean_length", "length_hacking, empty_completions", "log completion lengths"),
+    ),
+    "preference": (
+        ("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),
+        ("rewards/margins|rewards/chosen", "displacement", "log the implicit rewards of chosen and rejected"),
+        ("logps/chosen", "displacement, identical_pairs", "log the log-probs of chosen and rejected"),
+    ),
+    "reward_model": (
+        ("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),
+        ("accuracy", "reward_model_at_chance", "log the share of pairs ranked right"),
+    ),
+    "sft": (("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),),
+}
+DISTANCES = ("kl", "drift/forward_kl", "update/relative_norm")
+
+KINDS = (
+    Kind(
+        "throughput_loss",
+        "§2",
+        "Updates have become slower",
+        (
+            Cause(
+                "lengths_grew",
+                "completions have become longer",
+                3.0,
+                "look at completions/mean_length beside tokens_per_second: tokens per second stay if this is it",
+                (Sign("completions are half as long again", rose("completions/mean_length", times=1.5), 4.0, 0.3),),
+            ),
+            Cause(
+                "straggler",
+                "one rank, or the machine, has become slow",
+                1.0,
+                "compare time/update and time/rollout: all parts slow down together if this is it",
+                (Sign("there is more than one rank", fact_above("trainer.world_size", 1), 2.0),),
+            ),
+            Cause(
+                "reward_slow",
+                "a reward function has become slow",
+                1.0,
+                "look at time/reward",
+                (Sign("rewards take twice as long", rose("time/reward", times=2.0), 5.0, 0.3),),
+            ),
+        ),
+        explained_by=("length_hacking", "never_stops", "truncation"),
+    ),
+    Kind(
+        "memory_near_limit",
+        "I",
+        "Memory is nearly full",
+        (
+            Cause(
+                "length_outlier",
+                "the longest sequence decides, and a longer one may come",
+                2.0,
+                "look at completions/max_length; set data.max_length or model.max_tokens_per_forward",
+            ),
+            Cause(
+                "kv_cache",
+                "the cache of generation fills it: completions at once × their length",
+                1.0,
+                "look at the peak during time/rollout; generate fewer completions at once",
+                (Sign("this run does not generate", lambda view: stage_of(view) != "rl", 0.02),),
+            ),
+        ),
+    ),
+    Kind(
+        "metric_missing",
+        "§7",
+        "Some failures cannot be seen in this log",
+        (
+            Cause(
+                "not_logged",
+                "nobody measures these metrics",
+                1.0,
+                "add PolicyMonitor to the callbacks, and log what the summary names",
+            ),
+        ),
+    ),
+)
+
+
+def throughput_loss(view: RunView) -> Alarm | None:
+    """Say that updates take twice as long; a shared machine does that, too, so it is no warning."""
+    history = view.history
+    if history.has("tokens_per_second", num_rows=20):
+        name, found = (
+            "tokens_per_second",
+            shift(history["tokens_per_second"], "down", scale="log", min_size=SLOWED, num_rows=NUM_SLOW),
+        )
+    elif history.has("step_time", num_rows=20):
+        name, found = "step_time", shift(history["step_time"], "up", scale="log", min_size=SLOWED, num_rows=NUM_SLOW)
+    else:
+        return None
+    if found is None:
+        return None
+    evidence = (Evidence(name, found.value, found.baseline, found.threshold, "1/s", found.window),)
+    summary = f"{name} is {found.value:.3g} and was {found.baseline:.3g}"
+    return Alarm("throughput_loss", "info", "statistical", summary, evidence)
+
+
+def metric_missing(view: RunView) -> Alarm | None:
+    """List failures that this log cannot show, and what would show them."""
+    history, stage = view.history, stage_of(view)
+    if stage is None or history.num_rows < NUM_ROWS:
+        return None
+    blind = [
+        f"{kinds} ({advice})"
+        for names, kinds, advice in WANTED[stage]
+        if not any(name in history.series for name in names.split("|"))
+    ]
+    if stage != "reward_model" and not any(name in history.series for name in DISTANCES):
+        blind.append("policy_not_moving (log kl, or add PolicyMonitor)")
+    if not blind:
+        return None
+    evidence = (Evidence("metrics", len(blind), 0.0, unit="families that are blind"),)
+    step = history.first_step or 1
+    return Alarm("metric_missing", "info", "exact", f"cannot be seen: {'; '.join(blind)}", evidence, (step, step))
+
+
+RULES: tuple[Rule, ...] = (throughput_loss, metric_missing)
