@@ -106,6 +106,11 @@ METRICS = (
     Metric("sentinel/{set}/margin", "right option over the best wrong one", "nats/token", "same", "steady, above 0"),
     Metric("sentinel/{set}/change", "accuracy minus that of the start", "share", "same", "near 0"),
     Metric("sentinel/{set}/sigma", "that, in standard errors of paired items (McNemar)", "σ", "same", "above −3"),
+    # memory
+    Metric("memory/predicted_gib", "what the run should hold at its fullest", "GiB", "rank 0", "below the device's"),
+    Metric("memory/static_gib", "weights, gradients, optimiser: bytes of their tensors", "GiB", "rank 0", "constant"),
+    Metric("memory/activations_gib", "kept for a backward, largest micro-batch", "GiB", "rank 0", "as predicted"),
+    Metric("memory/peak_gib", "most there has been", "GiB", "rank 0", "near the prediction; rollouts come on top"),
     # cost
     Metric("num_tokens", "tokens processed", "tokens", "none", "grows"),
     Metric("tokens_per_second", "completion tokens trained on, all ranks", "1/s", "time between updates", "steady"),
