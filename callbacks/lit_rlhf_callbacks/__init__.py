@@ -36,7 +36,7 @@ __all__ = [
     "ExactResume",
     "LengthBucketing",
     "MemoryReport",
-"PolicyMonitor",
+    "PolicyMonitor",
     "RunDoctor",
     "RunFiles",
     "RunRecord",
