@@ -95,6 +95,7 @@ METRICS = (
     Metric("eval/pass_at_1", "held-out prompts answered right at the first try", "share", "eval/n", "rises"),
     Metric("eval/pass_at_1_se", "its standard error", "share", "eval/n", "below the effect looked for"),
     Metric("eval/n", "samples in that mean", "count", "none", "≥ 256"),
+    Metric("eval/stop_rate", "own greedy completions of held-out prompts that stop", "share", "prompts", "near 1"),
     Metric("eval/reward", "mean reward of held-out samples", "reward", "eval samples", "rises with pass@1"),
     Metric("eval/completions/mean_length", "length of held-out samples", "tokens", "eval samples", "near training's"),
     Metric("eval/completions/clipped_ratio", "held-out samples cut by the limit", "share", "eval samples", "below 0.1"),

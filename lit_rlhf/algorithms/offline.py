@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 from torch import Tensor
 
 from lit_rlhf.algorithms.base import Algorithm
@@ -15,7 +16,7 @@ from lit_rlhf.algorithms.showing import complete_prompts
 from lit_rlhf.data.batches import Batch, collate
 from lit_rlhf.data.builtin_rows import Kind
 from lit_rlhf.data.offline import OfflineData
-from lit_rlhf.data.preflight import announce, preflight
+from lit_rlhf.data.preflight import announce, preflight, trained_stops
 from lit_rlhf.data.samples import Example
 from lit_rlhf.rollout import NativeSampler
 from lit_rlhf.rollout.scored import Row
@@ -66,6 +67,8 @@ class OfflineAlgorithm(Algorithm):
         data.num_micro_batches = self.trainer.accumulate_grad_batches
         data.max_tokens = self.max_tokens_per_forward
         data.tokenise(self.backbone.tokenizer, kind=self.data_kind, context_length=self.backbone.context_length)
+        if self.head == "none" and isinstance(data, OfflineData):
+            self._stop_where_taught(data)
         if stage == "fit" and isinstance(data, OfflineData):  # not a user's own data of examples, which has no rows
             announce(preflight(data, self.backbone.eos_ids), data)
 
@@ -88,6 +91,14 @@ class OfflineAlgorithm(Algorithm):
     def on_validation_epoch_end(self) -> None:
         """Log the held-out metrics, each over its own denominator."""
         self.publish(self.eval_meter.compute())
+
+    def _stop_where_taught(self, data: OfflineData) -> None:
+        """Let the policy's completions end where those it learns from do, after a borrowed template's turns too."""
+        if new := self.backbone.add_stop_ids(trained_stops(data)):
+            names = ", ".join(f"'{self.backbone.tokenizer.convert_ids_to_tokens(token)}'" for token in new)
+            rank_zero_info(
+                f"data: completions end with {names}; added to what ends generation, and to the saved model's"
+            )
 
     def _part(self, part: list[Example], batch: Batch, meter: WindowMeter) -> tuple[Tensor, Shown]:
         def compute() -> tuple[Tensor, Shown]:

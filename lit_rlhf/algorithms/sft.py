@@ -4,16 +4,21 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from lightning.pytorch.cli import OptimizerCallable
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
 from lit_rlhf.algorithms.base import adamw
 from lit_rlhf.algorithms.meter import WindowMeter
 from lit_rlhf.algorithms.offline import OfflineAlgorithm, Shown
+from lit_rlhf.algorithms.ranks import world_size
+from lit_rlhf.algorithms.stopping import count_stops
 from lit_rlhf.data.batches import Batch
 from lit_rlhf.data.builtin_rows import Kind
+from lit_rlhf.data.offline import OfflineData
 from lit_rlhf.data.packing import first_fit, pack_rows
 from lit_rlhf.functional.logprobs import TokenScores
 from lit_rlhf.functional.sft_losses import dft_loss, nll_loss
+from lit_rlhf.rollout import NativeSampler
 from lit_rlhf_callbacks.errors import UserError
 
 
@@ -29,6 +34,13 @@ class SFT(OfflineAlgorithm):
     """Let sequences share rows, so that forwards compute tokens instead of pads: the same updates, faster where lengths
     vary. A row is as long as the window's longest sequence, and its sequences do not see each other."""
 
+    num_stop_prompts: int = 64
+    """How many held-out prompts the policy completes at every evaluation, always by the most probable token, to see
+    whether it stops by itself (``eval/stop_rate``); 0 completes none."""
+
+    stop_max_new_tokens: int = 128
+    """Tokens such a completion may have; raise it where right answers are longer."""
+
     dropout: bool = True
     """Keep the model's dropout."""
 
@@ -38,9 +50,19 @@ class SFT(OfflineAlgorithm):
     data_kind: ClassVar[Kind] = "supervised"
 
     def setup(self, stage: str) -> None:
-        """Tell the data's loader whether sequences share rows."""
-        self.trainer.datamodule.packing = self.packing  # type: ignore[attr-defined]
+        """Tell the data's loader whether sequences share rows, and say what that saves."""
         super().setup(stage)
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        data.packing = self.packing
+        try:
+            NativeSampler(self.backbone)
+        except UserError as reason:
+            rank_zero_warn(f"eval/stop_rate is left out. {reason}")
+            self.num_stop_prompts = 0
+        if self.packing and stage == "fit" and isinstance(data, OfflineData):
+            loader = data.train_dataloader()
+            before, after = (f"{loader.padding(packing):.0%}" for packing in (False, True))
+            rank_zero_info(f"data: {after} of the tokens in a forward are pads; {before} without packing")
 
     def configure_model(self) -> None:
         """Load the weights, and refuse a model in which sequences of a row would see each other."""
@@ -51,6 +73,21 @@ class SFT(OfflineAlgorithm):
                 "each other; set packing: false"
             )
         super().configure_model()
+
+    def on_validation_epoch_end(self) -> None:
+        """Add how many of the policy's own completions end, and log the held-out metrics."""
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        if self.num_stop_prompts and isinstance(data, OfflineData):
+            place = (self.global_rank, world_size())
+            stops = count_stops(
+                NativeSampler(self.backbone),
+                data.eval_examples,
+                self.num_stop_prompts,
+                self.stop_max_new_tokens,
+                place,
+            )
+            self.eval_meter.add_mean("eval/stop_rate", *stops)
+        super().on_validation_epoch_end()
 
     def window_share(self, tensors: Shown, batch: Batch) -> tuple[Tensor, Shown]:
         """Return the sum of token losses over the window's supervised tokens."""

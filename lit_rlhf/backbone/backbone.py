@@ -1,5 +1,6 @@
 """The policy, its reference and its tokenizer, given by name and plain settings."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -216,6 +217,16 @@ class Backbone(nn.Module):
     def keeps_documents_apart(self) -> bool:
         """Check that documents which share a row do not see each other; before the weights are sharded."""
         return keeps_documents_apart(self.hf_model, from_hidden=self.scores_from_hidden)
+
+    def add_stop_ids(self, ids: Sequence[int]) -> list[int]:
+        """Let more tokens end a completion, here and in the ``eos_token_id`` of saved folders.
+
+        Returns:
+            Those that did not before.
+        """
+        new = [token for token in dict.fromkeys(ids) if token not in self.eos_ids]
+        self.eos_ids = (*self.eos_ids, *new)
+        return new
 
     def score_head(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Give every token a number: a reward model's score of the text up to it.

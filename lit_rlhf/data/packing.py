@@ -67,6 +67,15 @@ def plan_packed(lengths: Sequence[int], num_pieces: int, max_tokens: int | None)
     return pieces
 
 
+def padded_size(rows: Sequence[Row], lengths: Sequence[int]) -> int:
+    """Count the tokens of a forward, pads included.
+
+    >>> padded_size([[1], [2, 0]], lengths=[3, 8, 4])
+    16
+    """
+    return len(rows) * max((sum(lengths[number] for number in row) for row in rows), default=0)
+
+
 class Packed(NamedTuple):
     """S right-padded sequences laid out in R rows of L tokens."""
 

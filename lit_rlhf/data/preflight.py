@@ -1,5 +1,6 @@
 """What to look at before the first update: a wrong mask or a stop token that is never taught costs a whole run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from lit_rlhf.data.samples import Example, Sample
 from lit_rlhf.data.tally import Tally
 from lit_rlhf_callbacks.errors import UserError
 
+_LOOKED_AT = 1000  # examples, for their stop tokens
 OFTEN = 0.1  # a share of samples above which something is a rule, not an accident
 
 
@@ -38,6 +40,7 @@ def preflight(data: OfflineData, eos_ids: Sequence[int]) -> Preflight:
         What was found; nothing is printed.
     """
     tally, renderer = data.tallies["train"], data.renderer
+    stepwise = data.step_separator_or_none() is not None
     facts = {
         "rows": f"{tally.num_rows} read, {tally.num_dropped} dropped, {tally.num_examples} examples",
         "tokens per sequence": f"{tally.lengths} (at most {tally.max_length})",
@@ -45,10 +48,9 @@ def preflight(data: OfflineData, eos_ids: Sequence[int]) -> Preflight:
         "prompt begins the whole": f"in {tally.num_rows - tally.num_not_prefix} of {tally.num_rows} rows",
         "prompts cut from the left": f"{tally.num_prompts_cut} of {tally.num_examples} examples",
         "completions cut at their end": f"{tally.num_completions_cut} of {tally.num_samples} sequences",
-        **_token_facts(data, renderer, eos_ids),
+        **_token_facts(data, renderer, eos_ids, [] if stepwise else trained_stops(data)),
     }
-    stepwise = data.step_separator_or_none() is not None
-    warnings = [*_mask_warnings(tally), *([] if stepwise else _stop_warnings(tally, renderer, eos_ids))]
+    warnings = [*_mask_warnings(tally), *([] if stepwise else _stop_warnings(tally))]
     if not tally.num_bos_first and renderer.adds_bos:
         name = renderer.tokenizer.bos_token
         warnings.append(f"data: the tokenizer puts '{name}' before plain text, but the chat template begins without it")
@@ -56,6 +58,18 @@ def preflight(data: OfflineData, eos_ids: Sequence[int]) -> Preflight:
     if tally.supervised.largest == 0:
         refusals.append("data: no token counts in any sequence, so nothing would be learned; change data.mask")
     return Preflight(facts, warnings, refusals)
+
+
+def trained_stops(data: OfflineData) -> list[int]:
+    """Find the stop tokens that completions end with and that count, the most frequent first."""
+    stops = {data.renderer.eos_id, data.renderer.turn_closer}
+    ends = Counter(
+        int(sample.ids[-1])
+        for example in data.train_examples[:_LOOKED_AT]
+        for sample in example.samples
+        if sample.mask[-1]
+    )
+    return [token for token, _ in ends.most_common() if token in stops]
 
 
 def announce(found: Preflight, data: OfflineData) -> None:
@@ -113,23 +127,21 @@ def _runs(sample: Sample, renderer: Renderer, hidden: range) -> list[tuple[int, 
     return list(zip(starts, [*starts[1:], len(kinds)], strict=True))
 
 
-def _token_facts(data: OfflineData, renderer: Renderer, eos_ids: Sequence[int]) -> dict[str, str]:
+def _token_facts(data: OfflineData, renderer: Renderer, eos_ids: Sequence[int], stops: Sequence[int]) -> dict[str, str]:
     tokenizer, tally = renderer.tokenizer, data.tallies["train"]
-    facts = {"chat template": "none; rows are plain text", "stop token": _named(renderer, renderer.eos_id, eos_ids)}
+    named = [_named(renderer, token, eos_ids) for token in stops]
+    facts = {"chat template": "none; rows are plain text", "stop token": ", ".join(named) or "none is taught"}
     if tokenizer.chat_template is not None:
         source = f"of {data.chat_template_source}" if data.chat_template_source else "the model's own"
         masks = "it marks what the assistant generates" if renderer.has_markers else "masks by rendering prefixes"
-        stop = _named(renderer, renderer.turn_closer, eos_ids)
-        facts = {"chat template": f"{source}; {masks}", "stop token": stop}
+        facts["chat template"] = f"{source}; {masks}"
     first = f"{tokenizer.bos_token} first, once, in {tally.num_bos_first} of {tally.num_samples} sequences"
     return {**facts, "BOS": "the tokenizer has none" if renderer.bos_id is None else first}
 
 
-def _named(renderer: Renderer, token: int | None, eos_ids: Sequence[int]) -> str:
-    if token is None:
-        return "none"
+def _named(renderer: Renderer, token: int, eos_ids: Sequence[int]) -> str:
     name = renderer.tokenizer.convert_ids_to_tokens(token)
-    return f"{name} ({'ends' if token in eos_ids else 'does NOT end'} generation)"
+    return f"{name} ({'ends generation' if token in eos_ids else 'the run adds it to what ends generation'})"
 
 
 def _mask_warnings(tally: Tally) -> list[str]:
@@ -147,7 +159,7 @@ def _mask_warnings(tally: Tally) -> list[str]:
     return warnings
 
 
-def _stop_warnings(tally: Tally, renderer: Renderer, eos_ids: Sequence[int]) -> list[str]:
+def _stop_warnings(tally: Tally) -> list[str]:
     warnings = []
     if tally.num_unstopped > OFTEN * tally.num_samples:
         warnings.append(
@@ -158,12 +170,5 @@ def _stop_warnings(tally: Tally, renderer: Renderer, eos_ids: Sequence[int]) -> 
         warnings.append(
             f"data: {tally.num_completions_cut} of {tally.num_samples} completions are cut at {tally.max_length} "
             "tokens and teach no stop; raise data.max_length"
-        )
-    closer = renderer.turn_closer if renderer.tokenizer.chat_template is not None else renderer.eos_id
-    if closer is not None and closer not in eos_ids:
-        name = renderer.tokenizer.convert_ids_to_tokens(closer)
-        warnings.append(
-            f"data: completions end with '{name}', which does not end generation; add {closer} to eos_token_id in the "
-            "model's generation_config.json, or the model will talk on"
         )
     return warnings

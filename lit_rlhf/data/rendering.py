@@ -45,6 +45,8 @@ class Renderer:
     @cached_property
     def turn_closer(self) -> int | None:
         """The special token that ends an assistant's turn in the template; None where there is none."""
+        if self.tokenizer.chat_template is None:
+            return None
         try:
             text = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": "A question."}, {"role": "assistant", "content": _PROBE}], tokenize=False

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from lit_rlhf.data.batches import Batch
 from lit_rlhf.data.loader import permutation
-from lit_rlhf.data.packing import Parts, plan_packed
+from lit_rlhf.data.packing import Parts, padded_size, plan_packed
 from lit_rlhf.data.samples import Example, sizes_of
 from lit_rlhf_callbacks.windows import cut_window, split_by_budget
+
+_MEASURED = 100  # windows whose padding is measured
 
 
 class WindowLoader:
@@ -64,8 +66,7 @@ class WindowLoader:
         return self.num_windows * self.num_micro_batches
 
     def __iter__(self) -> Iterator[Batch]:
-        num_examples = len(self.examples)
-        order = permutation(num_examples, "epoch", self.seed, self.epoch) if self.shuffle else list(range(num_examples))
+        order = self._order()
         planned = -1
         for number in range(self.cursor, len(self)):
             window, slot = divmod(number, self.num_micro_batches)
@@ -76,10 +77,14 @@ class WindowLoader:
             self.cursor = (number + 1) % len(self)  # 0 at the end, or a resume would skip the whole next epoch
             yield batches[slot]
 
+    def _order(self) -> list[int]:
+        num_examples = len(self.examples)
+        return permutation(num_examples, "epoch", self.seed, self.epoch) if self.shuffle else list(range(num_examples))
+
     def _window(self, members: list[int]) -> list[Batch]:
         """Plan one window for all ranks and return this rank's micro-batches."""
         lengths = [self.sizes.lengths[m] for m in members]
-        pieces = self.plan(lengths)
+        pieces = self._plan(lengths, self.packing)
         num_tokens = sum(self.sizes.num_tokens[m] for m in members)
         mine_in_window = [
             members[place]
@@ -113,10 +118,19 @@ class WindowLoader:
             other = (other + 1) % len(self.examples)
         return self.examples[other]
 
-    def plan(self, lengths: list[int]) -> list[Parts]:
+    def padding(self, packing: bool) -> float:
+        """Return the share of pads among the tokens of an epoch's forwards; of a long one, its beginning's."""
+        order, num_tokens, num_padded = self._order(), 0, 0
+        for start in range(0, min(len(order), _MEASURED * self.examples_per_window), self.examples_per_window):
+            lengths = [self.sizes.lengths[m] for m in order[start : start + self.examples_per_window]]
+            num_tokens += sum(lengths)
+            num_padded += sum(padded_size(part, lengths) for parts in self._plan(lengths, packing) for part in parts)
+        return 1 - num_tokens / num_padded
+
+    def _plan(self, lengths: list[int], packing: bool) -> list[Parts]:
         """Cut a window of examples of these lengths into the forwards of its micro-batches, for all ranks."""
         num_pieces = self.num_micro_batches * self.world_size
-        if self.packing:
+        if packing:
             return plan_packed(lengths, num_pieces, self.max_tokens)
         return [
             [[[piece[place]] for place in part] for part in self._cut([lengths[place] for place in piece])]

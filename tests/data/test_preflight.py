@@ -14,6 +14,11 @@ NEVER_STOPS = (
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 
+CLOSES_WITH_USER = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}<user>\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
 
 @pytest.fixture
 def check(write, tokenizer):
@@ -43,7 +48,6 @@ def test_sound_data_has_facts_and_no_warnings(check):
         (CHAT, {"mask": "none"}, "every token of every sequence counts"),
         ({"text": "abc"}, {}, "every token of every sequence counts"),
         (CHAT, {"template": NEVER_STOPS}, "1 of 1 sequences teach no stop token"),
-        (CHAT, {"eos_ids": (0,)}, "'<eos>', which does not end generation; add 2 to eos_token_id"),
         ({"prompt": "a", "completion": "b<eos>c"}, {}, "1 of 1 sequences have a stop token inside"),
     ],
 )
@@ -51,6 +55,34 @@ def test_each_trap_has_its_warning(check, row, settings, warning):
     [said] = check(row, **settings).warnings
     assert warning in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "stop"),
+    [
+        (CHAT, None, "<eos>"),
+        (CHAT, CLOSES_WITH_USER, "<user>"),
+        (
+            {"prompt": "a", "completion": "b"},
+            CLOSES_WITH_USER,
+            "<eos>",
+        ),  # plain text ends in EOS, whatever the template
+    ],
+)
+def test_the_stop_token_is_the_one_that_the_rows_end_with(check, row, template, stop):
+    found = check(row, template=template, eos_ids=(0,))
+    assert found.warnings == []
+    assert found.facts["stop token"] == f"{stop} (the run adds it to what ends generation)"
+
+
+def test_where_no_stop_is_taught_there_is_none(check):
+    assert check(CHAT, template=NEVER_STOPS).facts["stop token"] == "none is taught"
+
+
+def test_plain_rows_need_no_chat_template(check, tokenizer):
+    tokenizer.chat_template = None
+    found = check({"prompt": "a", "completion": "b"})
+    assert (found.facts["stop token"], found.warnings) == ("<eos> (ends generation)", [])
 
 
 @pytest.mark.filterwarnings("ignore:data")
