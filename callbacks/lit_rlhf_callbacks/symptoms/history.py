@@ -141,6 +141,7 @@ class History:
         self.num_rows = 0
         self.step = 0
         self.anchored_at = 0
+        self.before: dict[str, list[float]] = {}  # each metric's last values before the anchor
         self.first_step: int | None = None
         self._learning_rate: float | None = None
         self._is_warm = False
@@ -172,6 +173,7 @@ class History:
 
     def anchor(self, step: int) -> None:
         """Begin anew after a known event (a resume with other settings, a new stage): baselines start here."""
+        self.before = {name: series.recent_values(NUM_BASELINE) for name, series in self.series.items()}
         self.series, self.num_rows, self.anchored_at, self.first_step = {}, 0, step, None
         self._is_warm, self._learning_rate = False, None
 
@@ -181,6 +183,7 @@ class History:
             "series": {name: series.state() for name, series in self.series.items()},
             "rows": [self.num_rows, self.step, self.anchored_at, self.first_step],
             "warm": [self._is_warm, self._learning_rate],
+            "before": {name: list(values) for name, values in self.before.items()},
         }
 
     @classmethod
@@ -190,6 +193,7 @@ class History:
         history.series = {name: Series.from_state(series) for name, series in state["series"].items()}
         history.num_rows, history.step, history.anchored_at, history.first_step = state["rows"]
         history._is_warm, history._learning_rate = state["warm"]
+        history.before = {name: list(values) for name, values in state["before"].items()}
         return history
 
     def _watch_warm_up(self, row: Mapping[str, float]) -> None:
