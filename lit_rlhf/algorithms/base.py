@@ -213,6 +213,8 @@ class Algorithm(LightningModule):
             "start_hash": self.backbone.start_hash,
             "reference": self.backbone.reference_kind,
             "stop_ids": list(self.backbone.eos_ids),
+            "bos_id": self.tokenizer.bos_token_id,
+            "vocab_size": self.backbone.config.get_text_config().vocab_size,
             "step0": self.step0_values(),
         }
 
@@ -236,6 +238,18 @@ class Algorithm(LightningModule):
             scores = self.backbone.score_tokens(
                 tokens["input_ids"], tokens["attention_mask"], mask, temperature=self.score_temperature()
             )
+        return scores.logps
+
+    def score_reference(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Return the reference's log-probs of a batch's tokens, as `score` does of the policy; where there is one."""
+        mask = tokens["completion_mask"]
+        scores = self.backbone.score_tokens(
+            tokens["input_ids"],
+            tokens["attention_mask"],
+            mask,
+            temperature=self.score_temperature(),
+            reference=True,
+        )
         return scores.logps
 
     def _reference_kind(self) -> Literal["none", "copy", "adapter_off"]:

@@ -123,6 +123,7 @@ class KTO(OfflineAlgorithm):
             "entropy": scores.entropy.detach(),
             "losses": losses.detach(),
             "good_mask": good_mask,
+            "chosen_mask": good_mask,
             "implicit_rewards": self.beta * (logps - ref).detach(),
         }
         return losses.sum() / batch.num_examples, shown

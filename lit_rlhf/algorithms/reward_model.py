@@ -95,6 +95,11 @@ class RewardModel(OfflineAlgorithm):
         """Return each completion's score, ``[S]``: the head's number at its last token."""
         return last_real(self.score_positions(tensors), tensors["attention_mask"])
 
+    def score_rewards(self, tokens: Shown) -> Tensor:
+        """Return each completion's score under the current weights, ``[S]``, as ``rewards`` shows it."""
+        with torch.no_grad():
+            return self.rewards(tokens)
+
     def show(self, tensors: Shown, **values: Tensor) -> Shown:
         """Return what callbacks and `measure` read, detached."""
         shared = {name: tensors[name] for name in ("input_ids", "attention_mask")}
@@ -147,7 +152,10 @@ class BradleyTerry(RewardModel):
         """Return the sum of pair losses over the window's pairs; a column ``margin`` enters if there is one."""
         rewards = self.rewards(tensors)  # [2B]
         losses = bradley_terry_loss(rewards[0::2], rewards[1::2], tensors.get("label"), center_coef=self.center_coef)
-        return losses.sum() / batch.num_examples, self.show(tensors, rewards=rewards)
+        shown = self.show(
+            tensors, rewards=rewards, chosen_mask=torch.arange(len(rewards), device=rewards.device) % 2 == 0
+        )
+        return losses.sum() / batch.num_examples, shown
 
     def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
         """Add accuracy, margin and scores, and the loss without margin and centring, which compares across runs."""
@@ -173,7 +181,11 @@ class PlackettLuce(RewardModel):
         """Return the sum of ranking losses over the window's rankings."""
         rewards = self.rewards(tensors)  # [S]
         losses = plackett_luce_loss(*as_rankings(rewards, tensors["example"]))
-        return losses.sum() / batch.num_examples, self.show(tensors, rewards=rewards, example=tensors["example"])
+        example = tensors["example"]
+        is_best = torch.cat([torch.ones_like(example[:1], dtype=torch.bool), example[1:] != example[:-1]])
+        return losses.sum() / batch.num_examples, self.show(
+            tensors, rewards=rewards, example=example, chosen_mask=is_best
+        )
 
     def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
         """Add loss, scores (the first of a ranking counts as chosen), and accuracy and margin over all its pairs."""
@@ -220,9 +232,18 @@ class OutcomeReward(RewardModel):
         losses = outcome_loss(logits, tensors["label"], mask)
         last_logits = last_real(logits, tensors["attention_mask"])
         shown = self.show(
-            tensors, losses=losses, logits=last_logits, rewards=last_logits.sigmoid(), label=tensors["label"]
+            tensors,
+            losses=losses,
+            logits=last_logits,
+            rewards=last_logits.sigmoid(),
+            label=tensors["label"],
+            chosen_mask=tensors["label"] > 0.5,
         )
         return losses.sum() / batch.num_tokens, shown
+
+    def score_rewards(self, tokens: Shown) -> Tensor:
+        """Return the probability of being right, ``[S]``."""
+        return super().score_rewards(tokens).sigmoid()
 
     def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
         """Add the loss per token, and accuracy, margin and probabilities at the last one."""
@@ -248,6 +269,10 @@ class ProcessReward(RewardModel):
             step_labels=tensors["step_labels"],
         )
         return losses.sum() / batch.num_tokens, {**shown, "completion_mask": mask}
+
+    def score_rewards(self, tokens: Shown) -> Tensor:
+        """Return the probability that the last step is right, ``[S]``."""
+        return super().score_rewards(tokens).sigmoid()
 
     def measure(self, meter: WindowMeter, shown: Shown, prefix: str) -> None:
         """Add loss, accuracy, margin and probabilities, all over steps."""
