@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch.utils.data import (
     BatchSampler,
@@ -105,7 +106,12 @@ class BucketLoader(DataLoader[Any]):
         return {"yielded": self.yielded % len(self), "num_batches": len(self)}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a saved place; with another number of batches, at its number."""
+        """Go on from a saved place."""
+        if state["num_batches"] != len(self):
+            rank_zero_warn(
+                f"LengthBucketing: {len(self)} batches per epoch, but {state['num_batches']} in the checkpoint; this "
+                "epoch goes on at the same number, so some of its rows come twice and some not at all."
+            )
         self.plan.start = state["yielded"] if state["yielded"] < len(self) else 0
 
 

@@ -28,6 +28,7 @@ class Step:
     rng: dict[str, Any]
     num_rows: int
     length: int
+    undo: Callable[[], None]
     num_parts: int = 1
     put_back: Callable[[], None] = field(default=lambda: None)
 
@@ -85,13 +86,16 @@ class OomGuard:
         num_rows, length = shape_of(args[0]) or (1, 1)
         rng = get_rng_state(self.pl_module.device)
         kept = (copy.copy(args[0]), *args[1:])  # a step may take keys out of its batch
-        step = self.step = Step(args=kept, rng=rng, num_rows=num_rows, length=length)
+        step = self.step = Step(
+            args=kept, rng=rng, num_rows=num_rows, length=length, undo=remember(self.pl_module, with_own=False)
+        )
         if self.limit.allows(step.tokens) or self._why_whole(step):
             calls: list[Call] = []
             output, fits = unless_out_of_memory(lambda: self._whole(args, calls))
             if fits:
                 self._log(calls)
                 return output
+            step.undo()
             self._learn(step, "forward")
         output, calls = self._in_parts(step)
         self._log(calls)
@@ -116,6 +120,7 @@ class OomGuard:
             if done is not None and fits:
                 step.put_back = remember(self.pl_module)  # the backward computes the parts again
                 return done
+            step.undo()
             self._learn(step, "forward")
 
     # -- backward -----------------------------------------------------------------------------------------------------

@@ -49,15 +49,19 @@ def logging_into(pl_module: LightningModule, calls: list[Call] | None) -> Iterat
         yield
 
 
-def remember(pl_module: LightningModule) -> Callable[[], None]:
-    """Return a function that puts buffers, metric objects and the module's own plain attributes back as they are now.
+def remember(pl_module: LightningModule, with_own: bool = True) -> Callable[[], None]:
+    """Return a function that puts back what a forward may change besides the loss, as it is now.
 
     Buffers are written in place, since a compiled or wrapped model may hold them.
+
+    Args:
+        pl_module: the module.
+        with_own: the module's own numbers, lists and dicts too, besides buffers and metric objects; they may be long.
     """
     buffers = [(buffer, buffer.detach().clone()) for buffer in pl_module.buffers()]
-    metrics = [(m, copy.deepcopy(m.__getstate__())) for m in pl_module.modules() if hasattr(m, "metric_state")]
+    metrics = [(m, copy.deepcopy(m.__getstate__())) for m in pl_module.modules() if hasattr(type(m), "metric_state")]
     names = set(vars(pl_module))
-    own = {name: value for name, value in vars(pl_module).items() if name not in _NOT_OWN}
+    own = {name: value for name, value in vars(pl_module).items() if with_own and name not in _NOT_OWN}
     plain = {name: _copied(value) for name, value in own.items() if isinstance(value, _PLAIN)}
 
     @torch.no_grad()
@@ -65,10 +69,11 @@ def remember(pl_module: LightningModule) -> Callable[[], None]:
         for buffer, value in buffers:
             buffer.copy_(value)
         for metric, state in metrics:
-            metric.__setstate__(state)
-        for name in set(vars(pl_module)) - names:
-            del vars(pl_module)[name]
-        vars(pl_module).update(plain)
+            metric.__setstate__(copy.deepcopy(state))
+        if with_own:
+            for name in set(vars(pl_module)) - names:
+                del vars(pl_module)[name]
+            vars(pl_module).update(plain)
 
     return put_back
 

@@ -8,6 +8,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
+from torchmetrics import SumMetric
 
 VOCABULARY = 23
 
@@ -92,12 +93,14 @@ class Project(LightningModule):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(16, VOCABULARY)
         self.register_buffer("num_forwards", torch.zeros(()))
+        self.num_rows = SumMetric()
         self.calls = 0
         self.seen: list[list[int]] = []
         self.gradients: list[dict[str, Tensor]] = []
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         self.num_forwards += 1
+        self.num_rows.update(len(batch["row"]))
         hidden = self.embedding(batch["input_ids"])
         hidden = FailingBackward.apply(hidden, self.memory)
         hidden = self.dropout(self.mixer(hidden)[0])

@@ -141,6 +141,14 @@ def test_a_run_resumed_in_mid_epoch_goes_on_with_the_next_batch(fit: Fit, tmp_pa
         assert torch.equal(weights(resumed), weights(whole))
 
 
+def test_a_run_resumed_with_another_budget_says_what_that_means(fit: Fit, tmp_path: Path) -> None:
+    checkpoints = ModelCheckpoint(dirpath=tmp_path, filename="{step}", every_n_train_steps=3)
+    fit(make(), [LengthBucketing(), checkpoints], max_steps=3)
+    with pytest.warns(UserWarning, match="but 8 in the checkpoint; this epoch goes on at the same number"):
+        trainer, _ = fit(make(), [LengthBucketing(max_tokens=60)], max_steps=6, ckpt_path=tmp_path / "step=3.ckpt")
+    assert trainer.global_step == 6
+
+
 def test_boring_model_is_left_alone_with_one_line(fit: Fit, recwarn: pytest.WarningsRecorder) -> None:
     _, module = fit(BoringModel, [LengthBucketing()])
     lines = [str(w.message) for w in recwarn if "LengthBucketing" in str(w.message)]

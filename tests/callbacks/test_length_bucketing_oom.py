@@ -39,6 +39,8 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(fit: Fit, place: str, ac
     assert parts.seen == whole.seen
     assert_same_gradients(parts, whole)
     assert trainer.callback_metrics["padding/num_split"] > 0
+    assert parts.num_rows.compute() == whole.num_rows.compute() == sum(map(len, whole.seen))
+    assert trainer.callback_metrics["train_loss"] == pytest.approx(whole.trainer.callback_metrics["train_loss"].item())
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
@@ -50,6 +52,7 @@ def test_a_failed_forward_anywhere_in_a_window_is_made_good(fit: Fit, accumulate
 
     assert memory.failures
     assert_same_gradients(parts, whole)
+    assert parts.num_rows.compute() == whole.num_rows.compute()
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
@@ -65,6 +68,7 @@ def test_a_failed_backward_of_a_window_s_first_micro_batch_is_made_good(fit: Fit
 
     assert memory.failures == [("backward", tokens[0])]
     assert_same_gradients(parts, whole)
+    assert parts.num_rows.compute() == whole.num_rows.compute()
 
 
 @pytest.mark.parametrize("place", ["forward", "backward"])
