@@ -93,3 +93,10 @@ def rank(kind: Kind, view: RunView) -> tuple[RankedCause, ...]:
         RankedCause(cause.id, cause.text, weight / total, pro, contra, cause.next_check, setting)
         for weight, cause, pro, contra, setting in ranked
     )
+
+
+def unknown_signs(kind: Kind, causes: tuple[RankedCause, ...], view: RunView, num: int = 2) -> tuple[str, ...]:
+    """Return the signs of the leading causes that this run's settings and metrics cannot decide."""
+    leading = {cause.id for cause in causes[:num]}
+    signs = [sign for cause in kind.causes if cause.id in leading for sign in cause.signs]
+    return tuple(dict.fromkeys(sign.text for sign in signs if sign.holds(view) is None))

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -14,30 +14,50 @@ MAX_WARM_UP = 200  # rows; a schedule that rises longer is no warm-up
 MAD_TO_SIGMA = 1.4826
 
 
+class Asked:
+    """What a rule has asked of a history since `begin`: how the doctor knows which rules could look at all."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was asked so far."""
+        self.num, self.num_unmet = 0, 0
+        self.missing: set[str] = set()
+
+    def note(self, *, is_met: bool) -> bool:
+        """Take an answer down, and return it."""
+        self.num += 1
+        self.num_unmet += not is_met
+        return is_met
+
+
 class Series:
     """One metric.
 
     Attributes:
-        start: The first three finite values.
+        start: The run's first three finite values; they outlast a resume.
         baseline: The first 20 finite values after warm-up, then frozen; rules compare against them, never against a
             window that follows a fault.
         recent: The last 40 finite ``(step, value)``.
         trace: At most 256 ``(step, value)`` of the whole run; when full, neighbours are averaged.
-        count: Finite values since the anchor.
+        count: Finite values since the anchor; ``num_after`` of them came after the baseline.
         num_bad: Values that were NaN or infinite; ``first_bad`` is the step of the first.
     """
 
-    def __init__(self) -> None:
-        self.start: list[float] = []
+    def __init__(self, asked: Asked | None = None, start: Sequence[float] = ()) -> None:
+        self.asked = asked if asked is not None else Asked()
+        self.start = list(start)
         self.baseline: list[float] = []
         self.recent: deque[tuple[int, float]] = deque(maxlen=NUM_RECENT)
         self.trace: list[tuple[int, float]] = []
         self.count = 0
+        self.num_after = 0
         self.num_bad = 0
         self.first_bad: int | None = None
         self._stride, self._pending = 1, [0.0, 0.0, 0.0]  # rows per trace point; sum of steps, of values, count
         self._medians: dict[int, float] = {}
-        self._spread: float | None = None
+        self._spread: tuple[float, float] | None = None
 
     def add(self, step: int, value: float, *, is_warm: bool = True) -> None:
         """Take one value; ``is_warm`` says that the learning rate has stopped rising."""
@@ -49,7 +69,9 @@ class Series:
         self._medians.clear()
         if len(self.start) < NUM_START:
             self.start.append(value)
-        if is_warm and len(self.baseline) < NUM_BASELINE:
+        if len(self.baseline) == NUM_BASELINE:
+            self.num_after += 1
+        elif is_warm:
             self.baseline.append(value)
             self._spread = None
         self.recent.append((step, value))
@@ -65,9 +87,16 @@ class Series:
         """Its step."""
         return self.recent[-1][0]
 
+    def shape(self) -> list[tuple[int, float]]:
+        """Return the metric's course for a fit: the thinned trace, then the recent rows as they were."""
+        first = self.recent[0][0] if self.recent else 0
+        return [point for point in self.trace if point[0] < first] + list(self.recent)
+
     def is_armed(self, num_rows: int) -> bool:
         """Tell whether the baseline is complete and ``num_rows`` rows came after it."""
-        return len(self.baseline) == NUM_BASELINE and self.count >= NUM_BASELINE + num_rows
+        return self.asked.note(
+            is_met=len(self.baseline) == NUM_BASELINE and self.num_after >= num_rows,
+        )
 
     def recent_values(self, num_rows: int) -> list[float]:
         """Return the last values, oldest first."""
@@ -82,9 +111,8 @@ class Series:
     def baseline_spread(self) -> tuple[float, float]:
         """Return the baseline's median and its spread in σ (1.4826 × MAD)."""
         if self._spread is None:
-            self._center = median(self.baseline)
-            self._spread = MAD_TO_SIGMA * median(abs(value - self._center) for value in self.baseline)
-        return self._center, self._spread
+            self._spread = _middle_and_spread(self.baseline)
+        return self._spread
 
     def state(self) -> dict[str, Any]:
         """Return plain data for a checkpoint."""
@@ -93,19 +121,19 @@ class Series:
             "baseline": list(self.baseline),
             "recent": [list(point) for point in self.recent],
             "trace": [list(point) for point in self.trace],
-            "count": self.count,
+            "count": [self.count, self.num_after],
             "bad": [self.num_bad, self.first_bad],
             "thinning": [self._stride, list(self._pending)],
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "Series":
+    def from_state(cls, state: Mapping[str, Any], asked: Asked | None = None) -> "Series":
         """Rebuild a series from `state`."""
-        series = cls()
+        series = cls(asked)
         series.start, series.baseline = list(state["start"]), list(state["baseline"])
         series.recent.extend((int(step), value) for step, value in state["recent"])
         series.trace = [(int(step), value) for step, value in state["trace"]]
-        series.count = state["count"]
+        series.count, series.num_after = state["count"]
         series.num_bad, series.first_bad = state["bad"]
         series._stride, series._pending = state["thinning"][0], list(state["thinning"][1])
         return series
@@ -128,6 +156,10 @@ class Series:
 class History:
     """All metrics of a run, fed one row per logged update.
 
+    Attributes:
+        before: Of a resumed run, each metric's last values before it was stopped.
+        asked: What rules have asked (`Asked`).
+
     Example:
         >>> history = History()
         >>> for step in range(1, 31):
@@ -138,32 +170,37 @@ class History:
 
     def __init__(self) -> None:
         self.series: dict[str, Series] = {}
+        self.asked = Asked()
         self.num_rows = 0
         self.step = 0
         self.anchored_at = 0
-        self.before: dict[str, list[float]] = {}  # each metric's last values before the anchor
+        self.before: dict[str, list[float]] = {}
         self.first_step: int | None = None
         self._learning_rate: float | None = None
         self._is_warm = False
+        self._starts: dict[str, list[float]] = {}  # of series from before the anchor
 
     def __getitem__(self, name: str) -> Series:
         """Return a metric's series."""
+        self.asked.note(is_met=True)
         return self.series[name]
 
     def has(self, *names: str, num_rows: int = 1) -> bool:
         """Tell whether all these metrics have at least so many finite values."""
-        return all(name in self.series and self.series[name].count >= num_rows for name in names)
+        self.asked.missing.update(name for name in names if name not in self.series)
+        enough = all(name in self.series and self.series[name].count >= num_rows for name in names)
+        return self.asked.note(is_met=enough)
 
     def add(self, step: int, row: Mapping[str, float]) -> None:
         """Take the values of one row; a name that is missing was not measured, which is not the same as NaN."""
         self.num_rows += 1
         self.step = step
         self.first_step = step if self.first_step is None else self.first_step
-        self._watch_warm_up(row)
+        is_warm = self._watch_warm_up(row)
         for name, value in row.items():
             if name not in self.series:
-                self.series[name] = Series()
-            self.series[name].add(step, float(value), is_warm=self._is_warm)
+                self.series[name] = Series(self.asked, self._starts.get(name, ()))
+            self.series[name].add(step, float(value), is_warm=is_warm)
 
     def stride(self) -> float:
         """Return updates per logged row, so that rules count updates and not rows."""
@@ -172,8 +209,9 @@ class History:
         return max(1.0, (self.step - self.first_step) / (self.num_rows - 1))
 
     def anchor(self, step: int) -> None:
-        """Begin anew after a known event (a resume with other settings, a new stage): baselines start here."""
+        """Begin anew after a known event, such as a resume: baselines start here; `start` and `before` remember."""
         self.before = {name: series.recent_values(NUM_BASELINE) for name, series in self.series.items()}
+        self._starts |= {name: series.start for name, series in self.series.items()}
         self.series, self.num_rows, self.anchored_at, self.first_step = {}, 0, step, None
         self._is_warm, self._learning_rate = False, None
 
@@ -183,6 +221,7 @@ class History:
             "series": {name: series.state() for name, series in self.series.items()},
             "rows": [self.num_rows, self.step, self.anchored_at, self.first_step],
             "warm": [self._is_warm, self._learning_rate],
+            "starts": {name: list(start) for name, start in self._starts.items()},
             "before": {name: list(values) for name, values in self.before.items()},
         }
 
@@ -190,17 +229,25 @@ class History:
     def from_state(cls, state: Mapping[str, Any]) -> "History":
         """Rebuild a history from `state`."""
         history = cls()
-        history.series = {name: Series.from_state(series) for name, series in state["series"].items()}
+        history.series = {name: Series.from_state(series, history.asked) for name, series in state["series"].items()}
         history.num_rows, history.step, history.anchored_at, history.first_step = state["rows"]
         history._is_warm, history._learning_rate = state["warm"]
+        history._starts = {name: list(start) for name, start in state["starts"].items()}
+        history._starts = {name: list(start) for name, start in state["starts"].items()}
         history.before = {name: list(values) for name, values in state["before"].items()}
         return history
 
-    def _watch_warm_up(self, row: Mapping[str, float]) -> None:
+    def _watch_warm_up(self, row: Mapping[str, float]) -> bool:
+        """Tell whether the learning rate has stopped rising; a run that never logs it counts as warm."""
         rate = row.get("learning_rate")
-        if self._is_warm or (rate is None and self._learning_rate is not None):
-            return  # a row without a rate, an evaluation's perhaps, says nothing
-        rises = rate is not None and self._learning_rate is not None and rate > self._learning_rate * (1 + 1e-9)
-        is_first = rate is not None and self._learning_rate is None
+        if self._is_warm or rate is None:  # a row without a rate, an evaluation's perhaps, says nothing
+            return self._is_warm or self._learning_rate is None
+        rises = self._learning_rate is None or rate > self._learning_rate * (1 + 1e-9)
         self._learning_rate = rate
-        self._is_warm = not (rises or is_first) or self.num_rows > MAX_WARM_UP
+        self._is_warm = not rises or self.num_rows > MAX_WARM_UP
+        return self._is_warm
+
+
+def _middle_and_spread(values: list[float]) -> tuple[float, float]:
+    middle = median(values)
+    return middle, MAD_TO_SIGMA * median(abs(value - middle) for value in values)
