@@ -64,6 +64,12 @@ class OfflineAlgorithm(Algorithm):
                 f"data: {type(self).__name__} learns from lit_rlhf.{wanted} or a subclass of it, "
                 f"got {type(data).__name__}; call fit(model, {wanted}(...))"
             )
+        overfit = self.trainer.overfit_batches
+        if overfit and (isinstance(overfit, float) or overfit % self.trainer.accumulate_grad_batches):
+            raise UserError(
+                f"trainer.overfit_batches is {overfit}; give a whole number of micro-batches: updates × "
+                f"{self.trainer.accumulate_grad_batches}"
+            )
         data.num_micro_batches = self.trainer.accumulate_grad_batches
         data.max_tokens = self.max_tokens_per_forward
         data.tokenise(self.backbone.tokenizer, kind=self.data_kind, context_length=self.backbone.context_length)

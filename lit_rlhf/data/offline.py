@@ -26,6 +26,7 @@ from lit_rlhf.data.mixture import (
     warn_of_shared_prompts,
 )
 from lit_rlhf.data.rendering import Renderer
+from lit_rlhf.data.samples import Example
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.data.sources import TASKS
 from lit_rlhf.data.table import ExampleTable
@@ -224,9 +225,13 @@ class OfflineData(LightningDataModule):
     # -- loaders --------------------------------------------------------------------------------------------------
 
     def train_dataloader(self) -> WindowLoader:
-        """Return the windows of an epoch."""
+        """Return the windows of an epoch; with `overfit_batches` every epoch holds the same few rows."""
+        examples: Sequence[Example] = self.train_examples
+        if self.trainer is not None and self.trainer.overfit_batches:
+            num_windows = int(self.trainer.overfit_batches) // self.num_micro_batches
+            examples = examples[: num_windows * self.examples_per_update]
         return WindowLoader(
-            self.train_examples,
+            examples,
             self.examples_per_update,
             self.num_micro_batches,
             self.max_tokens,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from lit_rlhf.data.loader import EvalLoader, PhaseLoader, permutation
 from lit_rlhf.data.seed import global_seed
@@ -50,11 +51,11 @@ class PromptData(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Read the prompts, number them, hold out the evaluation part and apply the limit."""
         self.seed = global_seed()
-        rows = _numbered(load_rows(self.prompts, "train", self.options))
+        rows = _numbered(load_rows(self.prompts, "train", self.options), self.prompts)
         if self.eval_prompts is not None:
-            held_out = _numbered(load_rows(self.eval_prompts, "eval", {}))
+            held_out = _numbered(load_rows(self.eval_prompts, "eval", {}), self.eval_prompts)
         elif self.prompts.startswith(("builtin:", "reasoning_gym:")):
-            held_out = _numbered(load_rows(self.prompts, "eval", self.options))
+            held_out = _numbered(load_rows(self.prompts, "eval", self.options), self.prompts)
         else:
             order = permutation(len(rows), "hold out", self.seed)
             num_held_out = min(self.num_eval, len(rows) // 10)
@@ -107,5 +108,7 @@ class PromptData(LightningDataModule):
         return (kwargs["rank"], kwargs["num_replicas"]) if kwargs else (0, 1)
 
 
-def _numbered(rows: list[Row]) -> list[Row]:
+def _numbered(rows: list[Row], source: str) -> list[Row]:
+    if any("prompt_id" in row for row in rows):
+        rank_zero_warn(f"data: row numbers replace the column prompt_id of '{source}'; rename it to keep its values")
     return [{**row, "prompt_id": number} for number, row in enumerate(rows)]

@@ -68,7 +68,8 @@ class WindowLoader:
     def __iter__(self) -> Iterator[Batch]:
         order = self._order()
         planned = -1
-        for number in range(self.cursor, len(self)):
+        # An evaluation cut short, by limit_val_batches or Lightning's sanity check, must not move the next one's rows.
+        for number in range(self.cursor if self.shuffle else 0, len(self)):
             window, slot = divmod(number, self.num_micro_batches)
             if window != planned:
                 start = window * self.examples_per_window

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from lightning.pytorch import Callback, Trainer
 from transformers import AutoModelForCausalLM, AutoTokenizer, BloomConfig
 
 from lit_rlhf import builtin
 from lit_rlhf.algorithms.sft import SFT
+from lit_rlhf.data import SupervisedData
 from lit_rlhf.data.batches import Batch, collate
 from lit_rlhf.data.samples import Example, Sample
 from lit_rlhf_callbacks.errors import UserError
@@ -58,3 +60,45 @@ def test_a_model_that_lets_sequences_see_each_other_is_refused(tmp_path):
     SFT(model=str(tmp_path)).configure_model()
     with pytest.raises(UserError, match=r"model.packing: .*\(bloom\) sequences that share a row see each other"):
         SFT(model=str(tmp_path), packing=True).configure_model()
+
+
+class Rows(Callback):
+    """Which rows each micro-batch holds."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.seen.append(sorted(example.row for part in batch.parts for example in part))
+
+
+def overfit(num_batches, **settings):
+    rows = Rows()
+    trainer = Trainer(
+        accelerator="cpu",
+        overfit_batches=num_batches,
+        callbacks=[rows],
+        max_steps=3,
+        limit_val_batches=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        **settings,
+    )
+    trainer.fit(SFT(), SupervisedData(limit=40, examples_per_update=4))
+    return rows.seen
+
+
+@pytest.mark.filterwarnings("ignore:You requested to overfit")
+def test_overfit_batches_trains_on_the_same_rows_in_every_epoch():
+    first, *others = overfit(1)
+    assert len(first) == 4
+    assert others == [first, first]
+
+
+def test_overfit_batches_is_whole_updates():
+    with pytest.raises(UserError, match=r"overfit_batches is 1; give a whole number of micro-batches: updates × 2"):
+        overfit(1, accumulate_grad_batches=2)
+    with pytest.raises(UserError, match=r"overfit_batches is 0.5"):
+        overfit(0.5)

@@ -36,6 +36,12 @@ def test_prompt_id_is_the_row_number_as_read(file):
     assert all(row["prompt"] == f"p{row['prompt_id']}" for row in ready(prompts=file).train_rows)
 
 
+def test_a_prompt_id_of_ones_own_is_not_lost_without_a_word(tmp_path):
+    file = write(tmp_path / "prompts.jsonl", [{"prompt": f"p{n}", "prompt_id": 100 + n} for n in range(20)])
+    with pytest.warns(UserWarning, match=r"replace the column prompt_id of '.*prompts.jsonl'; rename it"):
+        assert max(row["prompt_id"] for row in ready(prompts=file).train_rows) < 20
+
+
 def test_limit_draws_the_same_prompts_every_time(file):
     first, second = ready(prompts=file, limit=7), ready(prompts=file, limit=7)
     assert len(first.train_rows) == 7

@@ -92,6 +92,12 @@ def test_evaluation_keeps_the_order_of_the_data():
     assert window_sets([make_loader(shuffle=False)]) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12]]
 
 
+def test_an_evaluation_cut_short_does_not_move_the_next():
+    loader = make_loader(shuffle=False, num_micro_batches=1)
+    first = rows(next(iter(loader)))
+    assert rows(next(iter(loader))) == first
+
+
 @pytest.mark.parametrize("stop", range(1, 7))
 def test_resume_continues_after_the_last_batch_handed_out(stop):
     loader, whole = make_loader(), plan(make_loader())
