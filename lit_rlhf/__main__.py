@@ -20,7 +20,8 @@ def main(args: Sequence[str] | None = None) -> None:
         args: The command and its flags; None takes the process's own.
 
     Raises:
-        SystemExit: With status 2 for what the user can put right, 130 after Ctrl-C.
+        SystemExit: With status 2 for what the user can put right, 3 for a run that a callback has stopped, 130 after
+            Ctrl-C.
     """
     args = list(sys.argv[1:] if args is None else args)
     if not args or args[0] in ("-h", "--help"):
@@ -47,7 +48,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except Exception as error:
         if debug or not _is_the_users(error):
             raise
-        _stop(f"{error}", 2)
+        _stop(f"{error}", 3 if _is_a_stop(error) else 2)
 
 
 def _is_the_users(error: Exception) -> bool:
@@ -55,6 +56,12 @@ def _is_the_users(error: Exception) -> bool:
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
     return isinstance(error, MisconfigurationException)
+
+
+def _is_a_stop(error: Exception) -> bool:
+    from lit_rlhf_callbacks.errors import RunStoppedError
+
+    return isinstance(error, RunStoppedError)
 
 
 def _stop(message: str, status: int) -> None:

@@ -8,3 +8,10 @@ class UserError(MisconfigurationException):
 
     The command line prints just that line and exits with status 2.
     """
+
+
+class RunStoppedError(UserError):
+    """A callback ended the run because of what it saw; the message says what, and where to go on from.
+
+    The command line prints just that line and exits with status 3.
+    """

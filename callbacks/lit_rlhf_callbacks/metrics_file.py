@@ -7,9 +7,7 @@ from pathlib import Path
 
 from lit_rlhf_callbacks.append_only import append_line, move_lines, replace_text
 from lit_rlhf_callbacks.metric_table import in_table_order
-
-Row = dict[str, float]
-STEP = "global_step"
+from lit_rlhf_callbacks.open_row import STEP, Row
 
 
 class MetricsFile:

@@ -23,10 +23,15 @@ class OpenRow:
         self._row: Row | None = None
         self._returned: dict[str, Any] = {}  # the update's own metrics, to which later callbacks still add
 
-    def start(self, trainer: Trainer) -> None:
-        """Open the row to go on with, on every rank, when training starts."""
+    def start(self, trainer: Trainer, on_disk: Row | None = None) -> None:
+        """Open the row to go on with, on every rank, when training starts.
+
+        Args:
+            trainer: Its ``global_step`` is the row's.
+            on_disk: What is known of that row already; the checkpoint's values count before these.
+        """
         saved = self._row if self._row is not None and self._row[STEP] == trainer.global_step else {}
-        self._row = _opened(trainer) | saved
+        self._row = (on_disk or {}) | _opened(trainer) | saved
 
     def add_micro_batch(self, trainer: Trainer, outputs: Any) -> Row | None:
         """Take a micro-batch's values; return the former row when this one made an update."""
@@ -40,10 +45,7 @@ class OpenRow:
 
     def add_logged(self, trainer: Trainer, source: Source) -> None:
         """Take what an evaluation, or the end of an epoch, has just logged."""
-        self.add(trainer, self._values.just_logged(trainer, source))
-
-    def add(self, trainer: Trainer, values: Row) -> None:
-        """Add values to the row."""
+        values = self._values.just_logged(trainer, source)
         self._row = (self._row if self._row is not None else _opened(trainer)) | values
 
     def read(self) -> Row:

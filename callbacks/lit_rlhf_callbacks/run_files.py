@@ -8,8 +8,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from lit_rlhf_callbacks.logged_values import LoggedValues, as_floats
-from lit_rlhf_callbacks.metrics_file import STEP, MetricsFile, Row
+from lit_rlhf_callbacks.metrics_file import MetricsFile, Row
+from lit_rlhf_callbacks.open_row import OpenRow, is_empty
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.run_dir import run_dir
 
@@ -36,9 +36,7 @@ class RunFiles(Callback):
     def __init__(self, name: str | None = None) -> None:
         self.run_name = name
         self.folder: Path | None = None
-        self._values = LoggedValues()
-        self._row: Row | None = None  # the open one
-        self._returned: dict[str, Any] = {}  # its update's own metrics, to which later callbacks still add
+        self._row = OpenRow()
         self._file: MetricsFile | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -53,39 +51,35 @@ class RunFiles(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Open the row to go on with."""
         run_clock(trainer).start()
-        step = trainer.global_step
-        saved = self._row if self._row is not None and self._row[STEP] == step else {}
-        self._row = _opened(trainer) | saved
+        on_disk: Row = {}
         if trainer.is_global_zero:
             assert self.folder is not None
             self._file = MetricsFile(self.folder / "metrics.csv")
-            self._row = self._file.go_on_from(step) | self._row
+            on_disk = self._file.go_on_from(trainer.global_step)
+        self._row.start(trainer, on_disk)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Open a row when an update has been made."""
-        previous = self._current_row()
-        self._values.add_micro_batch(trainer, outputs)
-        if trainer.global_step > previous[STEP]:
-            self._row = _opened(trainer) | self._values.close_window()
-            self._returned = self._values.returned
+        previous = self._row.add_micro_batch(trainer, outputs)
+        if previous is not None:
             self._write(previous)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add an evaluation to the open row; a sanity check over part of the data is no evaluation."""
         partial = trainer.sanity_checking and trainer.num_sanity_val_batches != trainer.num_val_batches
         if self.folder is not None and not partial:
-            self._add(trainer, self._values.just_logged(trainer, "validation"))
+            self._row.add_logged(trainer, "validation")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Add what is logged once per epoch."""
-        self._add(trainer, self._values.just_logged(trainer, "epoch"))
+        self._row.add_logged(trainer, "epoch")
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the last row and the final model."""
         run_clock(trainer).stop()
-        self._write(self._current_row())
+        self._write(self._row.read())
         self._save_model(pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -94,8 +88,8 @@ class RunFiles(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Keep what there is; with several ranks the model is not gathered, since the others may not take part."""
-        if self._file is not None and self._row is not None:
-            self._write(self._current_row())
+        if self._file is not None and self._row.state() is not None:
+            self._write(self._row.read())
             if trainer.world_size == 1 and trainer.global_step > 0:
                 try:
                     self._save_model(pl_module)
@@ -113,24 +107,17 @@ class RunFiles(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the open row: a checkpoint is written while its update's row is open."""
-        return {"row": self._current_row() if self._row is not None else None}
+        return {"row": self._row.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the open row back."""
-        self._row = state_dict["row"]
-
-    def _current_row(self) -> Row:
-        assert self._row is not None
-        return self._row | as_floats(self._returned)
-
-    def _add(self, trainer: Trainer, values: Row) -> None:
-        self._row = (self._row if self._row is not None else _opened(trainer)) | values
+        self._row.load(state_dict["row"])
 
     def _write(self, row: Row) -> None:
         if self._file is None:
             return
-        self._file.declare(self._current_row())
-        if row[STEP] > 0 or set(row) > {STEP, "hours"}:  # no row 0 where nothing was evaluated
+        self._file.declare(self._row.read())
+        if not is_empty(row):  # no row 0 where nothing was evaluated
             self._file.put(row)
 
     def _save_model(self, pl_module: LightningModule) -> None:
@@ -147,11 +134,6 @@ class RunFiles(Callback):
         if checkpoints:
             newest = max(checkpoints, key=lambda path: path.stat().st_mtime)
             print(f"To resume it: {_resume_command(self.folder, newest)}")
-
-
-def _opened(trainer: Trainer) -> Row:
-    hours, _ = run_clock(trainer).read()
-    return {STEP: trainer.global_step, "hours": hours}
 
 
 def _resume_command(folder: Path, checkpoint: Path) -> str:

@@ -17,15 +17,16 @@ from lit_rlhf_callbacks.metric_table import in_table_order
 from lit_rlhf_callbacks.protocol import offered
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.run_dir import run_dir
+from lit_rlhf_callbacks.stop_reason import stop_reason
 
 
 class RunRecord(Callback):
     """Write one ``run.json`` into the run directory, at the start, at the end and when the run breaks off.
 
     It holds the command, versions, git commit, seed, hardware, number of ranks, start and end, hours, status
-    (``running``, ``finished``, ``interrupted`` or ``failed: <message>``), final metrics, loggers with their links, and
-    what the module's ``run_facts()`` and the data module's ``data_facts()`` say, where there are such methods. A
-    process that is killed leaves ``running``.
+    (``running``, ``finished``, ``stopped by …``, ``interrupted`` or ``failed: <message>``), final metrics, loggers with
+    their links, and what the module's ``run_facts()`` and the data module's ``data_facts()`` say, where there are such
+    methods. A process that is killed leaves ``running``.
 
     Args:
         note: Free text to remember the run by.
@@ -90,7 +91,7 @@ class RunRecord(Callback):
         """Write the final metrics."""
         self._evaluated |= trainer.callback_metrics
         self._record["ended"] = _now()
-        self._write(trainer, "finished")
+        self._write(trainer, stop_reason(trainer) or "finished")
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Say how the run broke off."""

@@ -21,8 +21,9 @@ from lit_rlhf.cli.progress import UpdateProgressBar
 from lit_rlhf.cli.quiet import quiet
 from lit_rlhf.cli.readable import readable
 from lit_rlhf.cli.saved_config import SaveRunConfig
-from lit_rlhf_callbacks.errors import UserError
+from lit_rlhf_callbacks.errors import RunStoppedError, UserError
 from lit_rlhf_callbacks.run_dir import assign_run_dir
+from lit_rlhf_callbacks.stop_reason import stop_reason
 
 # Short class names (`--model GRPO`) work for classes that are imported, and a package may import them only when asked.
 for package in (lit_rlhf.algorithms, lit_rlhf.data, lit_rlhf_callbacks):
@@ -119,6 +120,15 @@ class LitRLHFCLI(LightningCLI):
                 cause = cause.__cause__ or cause.__context__
             raise
 
+    def after_fit(self) -> None:
+        """Let a run that a callback has stopped end as one.
+
+        Raises:
+            RunStoppedError: `RunDoctor` ended it, say.
+        """
+        if (reason := stop_reason(self.trainer)) is not None:
+            raise RunStoppedError(reason)
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make the trainer, and give the run its name, its note and, on a resume, its old directory."""
         trainer = super().instantiate_trainer(**kwargs)
@@ -156,6 +166,7 @@ def main(args: Sequence[str] | None = None) -> LitRLHFCLI:
 
     Raises:
         UserError: A setting, a config or the data is wrong; the message is one line.
+        RunStoppedError: A callback ended the run.
     """
     quiet()
     set_parsing_settings(docstring_parse_attribute_docstrings=True)

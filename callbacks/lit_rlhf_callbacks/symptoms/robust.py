@@ -99,7 +99,7 @@ def share_above(series: Series, bound: float, *, trials_per_row: float, num_rows
         num_rows: Rows that must exist and are pooled.
         num_sigmas: How sure.
     """
-    if series.count < num_rows:
+    if not series.asked.note(is_met=series.count >= num_rows):
         return False
     values = series.recent_values(num_rows)
     num = trials_per_row * len(values)
