@@ -1,0 +1,64 @@
+"""Every run that is recorded: broken ones, healthy ones, and many small healthy seeds for the false-alarm rate."""
+
+import offline_faults
+import rl_faults
+from fault import CONFIGS, Fault
+
+SEEDS = {"tuning": 1, "reporting": 2}  # thresholds are chosen on the first, the table is made on the second
+SHIPPED = [path.stem for path in sorted(CONFIGS.glob("*.yaml")) if "smollm2" not in path.stem]
+SMALL_ONLINE = ("--data.prompts_per_phase", "4", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
+SMALL_OFFLINE = ("--data.examples_per_update", "32", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
+STEPS = ("--trainer.max_steps", "120")
+SMALL = {
+    "grpo": (*SMALL_ONLINE, *STEPS),
+    "rloo": (*SMALL_ONLINE, *STEPS),
+    "reinforce": ("--data.prompts_per_phase", "32", *SMALL_ONLINE[2:], *STEPS),
+    "sft": (*SMALL_OFFLINE, *STEPS),
+    "dpo": (*SMALL_OFFLINE, *STEPS),
+    "reward_model": (*SMALL_OFFLINE, *STEPS),
+}
+SEEDS_PER_CONFIG = 36
+LONG_RUN = ("--trainer.max_steps", "700")
+TINY = ("--data.prompts_per_phase", "2", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
+
+
+def broken():
+    """Yield fault and seed of every broken run."""
+    for fault in [*rl_faults.FAULTS, *offline_faults.FAULTS]:
+        for seed in SEEDS.values():
+            yield fault, seed
+
+
+def shipped():
+    """Yield every shipped YAML as it is, two seeds."""
+    for config in SHIPPED:
+        for seed in SEEDS.values():
+            yield Fault("healthy", config, args=()), seed
+
+
+def small_seeds():
+    """Yield the seeds of the false-alarm rate: 32 samples per update, 120 updates."""
+    for config, args in SMALL.items():
+        for seed in range(100, 100 + SEEDS_PER_CONFIG):
+            yield Fault("small", config, args=args), seed
+
+
+LONG_FAULTS = (
+    "rewards_length",
+    "rewards_shortness",
+    "gameable_proxy",
+    "rewards_repetition",
+    "reward_dies",
+    "rate_jumps",
+)
+
+
+def long_runs():
+    """Yield runs of 700 updates on the smallest setting, to be read every tenth row."""
+    from dataclasses import replace
+
+    for name in LONG_FAULTS:
+        fault = next(f for f in rl_faults.FAULTS if f.name == name and f.config == "grpo")
+        for seed in (5, 6):
+            args = (*TINY, *LONG_RUN)
+            yield replace(fault, name=f"long_{name}", at=300, args=args), seed
