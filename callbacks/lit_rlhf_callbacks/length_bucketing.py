@@ -32,7 +32,8 @@ class LengthBucketing(Callback):
     ``padding/waste_before``, ``padding/tokens_per_second``, ``padding/num_split``.
 
     A loader with an order or batches of its own is left alone, with one line saying why. With dropout, parts draw other
-    noise than the whole batch would. ``training_step`` is called once per part, and again in the backward.
+    noise than the whole batch would. ``training_step`` is called once per part, and again in the backward; with several
+    ranks it must not wait for another rank itself (logging with ``sync_dist`` is fine).
 
     Args:
         max_tokens: Padded tokens (rows × longest row) a batch may hold. None keeps the number of batches per epoch.
@@ -54,6 +55,7 @@ class LengthBucketing(Callback):
         self.max_tokens, self.length_fn, self.weight_fn = max_tokens, length_fn, weight_fn
         self.limit = MemoryLimit()
         self._guard: OomGuard | None = None
+        self._has_replaced = False
         self._undo: list[Callable[[], None]] = []
         self._counts = [0, 0, 0]  # real tokens, padded ones, batches in parts: of the open window
         self._step, self._time = 0, 0.0
@@ -86,6 +88,8 @@ class LengthBucketing(Callback):
             learned = try_budget(trainer, pl_module, set_budget, largest_forward)
             self.limit.max_tokens = learned if learned is not None else self.limit.max_tokens
         if not isinstance(loader, BucketLoader):
+            if self._has_replaced:
+                rank_zero_warn("LengthBucketing: several loaders; no dry run, and no help when memory runs out.")
             return
         self._say_what_changed(loader)
         if not pl_module.automatic_optimization:
@@ -148,6 +152,7 @@ class LengthBucketing(Callback):
         if reason is not None:
             rank_zero_warn(f"LengthBucketing leaves the batches as they are: {reason}.")
             return loader
+        self._has_replaced = True
         return bucketed(loader, trainer, self.max_tokens, self.length_fn)
 
     def _say_what_changed(self, loader: BucketLoader) -> None:

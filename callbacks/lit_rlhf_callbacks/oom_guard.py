@@ -83,7 +83,7 @@ class OomGuard:
     # -- forward ------------------------------------------------------------------------------------------------------
 
     def _training_step(self, *args: Any) -> Any:
-        num_rows, length = shape_of(args[0]) or (1, 1)
+        num_rows, length = shape_of(args[0]) or (0, 0)
         rng = get_rng_state(self.pl_module.device)
         kept = (copy.copy(args[0]), *args[1:])  # a step may take keys out of its batch
         step = self.step = Step(
@@ -162,8 +162,9 @@ class OomGuard:
         """Lower the limit after a failure, or stop the run where parts would not help."""
         failed = step.part_tokens
         in_window = self._why_no_recompute() if place == "backward" else None
-        reason = _ONE_ROW if step.num_parts >= step.num_rows else self._why_whole(step) or in_window
-        self.limit.note_failure(failed)
+        reason = self._why_whole(step) or in_window
+        if failed:
+            self.limit.note_failure(failed)
         if reason is not None:
             self._stop(step, place, reason)
         limit = self.limit.max_tokens
@@ -173,7 +174,7 @@ class OomGuard:
         )
 
     def _why_whole(self, step: Step) -> str | None:
-        return _ONE_ROW if step.num_rows == 1 else self.splitting.why_not(*step.args)
+        return _ONE_ROW if step.num_rows in (1, step.num_parts) else self.splitting.why_not(*step.args)
 
     def _why_no_recompute(self) -> str | None:
         if self.is_dry_run:
@@ -191,15 +192,13 @@ class OomGuard:
         return self.batch_idx % self.trainer.accumulate_grad_batches
 
     def _stop(self, step: Step, place: str, reason: str) -> None:
-        what = f"{step.num_rows} rows x {step.length} = {step.tokens} padded tokens"
-        advice = f"set LengthBucketing(max_tokens={self.limit.max_tokens})"
+        what = f" of {step.num_rows} rows x {step.length} = {step.tokens} padded tokens" if step.tokens else ""
+        advice = f"set LengthBucketing(max_tokens={self.limit.max_tokens or 'a smaller number'})"
         if reason == _ONE_ROW:
             advice = f"cut rows below {step.length} tokens, or make room (gradient checkpointing, a smaller model)"
         self.is_stopping = True
         when = "in a dry run before the first update" if self.is_dry_run else save_for_later(self.trainer)
-        raise UserError(
-            f"LengthBucketing: out of memory in the {place} of a batch of {what}, {when}; {reason}; {advice}."
-        )
+        raise UserError(f"LengthBucketing: out of memory in the {place} of a batch{what}, {when}; {reason}; {advice}.")
 
 
 _ONE_ROW = "a single row does not fit"

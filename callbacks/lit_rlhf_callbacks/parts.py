@@ -17,10 +17,11 @@ WeightFn = Callable[[Any], float]
 
 
 def shape_of(batch: Any) -> tuple[int, int] | None:
-    """Return rows and padded length of a batch: of its ``input_ids``, else of its longest tensor; None: unknown."""
+    """Return rows and padded tokens per row: of ``input_ids``, else of the longest tensor; None: no such tensor."""
     tensors = list(batch.values()) if isinstance(batch, Mapping) else [batch]
-    if isinstance(batch, Mapping) and isinstance(batch.get("input_ids"), Tensor):
-        tensors = [batch["input_ids"]]
+    ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    if isinstance(ids, Tensor) and ids.ndim > 1:
+        return ids.shape[0], ids[0].numel()
     shapes = [tensor.shape for tensor in tensors if isinstance(tensor, Tensor) and tensor.ndim > 1]
     return (shapes[0][0], max(shape[1] for shape in shapes)) if shapes else None
 

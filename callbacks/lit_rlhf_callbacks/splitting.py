@@ -1,5 +1,6 @@
 """Whether a batch may be computed in parts: what parts weigh, and whether their gradient is the batch's."""
 
+import copy
 from typing import Any
 
 import torch
@@ -64,13 +65,14 @@ class Splitting:
             return True
         pair = [rows[place] for _, place in (weighed[0], weighed[-1])]
         if self.weight_fn is None:  # rows of like length may have like counts, which would hide a difference
-            pair[0] = {**pair[0], "labels": _few_labels(pair[0]["labels"])}
-        both = {
-            name: torch.cat([row[name] for row in pair])
-            for name, value in pair[0].items()
-            if isinstance(value, Tensor) and value.ndim
-        }
-        batches = [*pair, {**pair[0], **both}]
+            pair[0]["labels"] = _few_labels(pair[0]["labels"])
+        both = copy.copy(pair[0])
+        for name, value in pair[0].items():
+            if isinstance(value, Tensor) and value.ndim:
+                both[name] = torch.cat([row[name] for row in pair])
+            elif isinstance(value, list):
+                both[name] = [entry for row in pair for entry in row[name]]
+        batches = [*pair, both]
         losses, fits = unless_out_of_memory(lambda: [self._quiet_loss(batch, rest) for batch in batches])
         if losses is None or not fits:  # so scarce that two rows are too many
             return True

@@ -1,14 +1,16 @@
 """Memory that runs out, in the forward and in the backward: the gradient is that of the batch computed whole."""
 
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from length_bucketing_runs import Later, Memory, Project, lengths
+from length_bucketing_runs import Later, Memory, Project, collate, lengths
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from lit_rlhf_callbacks import LengthBucketing, UserError
 
@@ -200,6 +202,38 @@ def test_a_loss_that_is_no_mean_over_labels_is_not_cut(fit: Fit) -> None:
     memory = Memory(forward=90)
     _, whole = fit(lambda: PerRow(ROWS, Memory()), [LengthBucketing(weight_fn=by_rows)], **settings)
     _, parts = fit(lambda: PerRow(ROWS, memory), [LengthBucketing(weight_fn=by_rows)], **settings)
+    assert memory.failures
+    assert_same_gradients(parts, whole)
+
+
+def test_nested_batches_stop_with_advice_and_attribute_access_is_kept(fit: Fit) -> None:
+    class Nested(Project):
+        def training_step(self, batch: dict[str, dict[str, Tensor]], batch_idx: int) -> Tensor:
+            return self.loss(batch["text"])
+
+        def on_train_batch_start(self, batch: dict[str, dict[str, Tensor]], batch_idx: int) -> None:
+            pass
+
+        def train_dataloader(self) -> DataLoader:
+            return DataLoader(self.texts, batch_size=4, collate_fn=lambda rows: {"text": collate(rows)})
+
+    with pytest.raises(UserError, match=r"forward of a batch, in a dry run.*no dict of tensors.*max_tokens=a smaller"):
+        fit(lambda: Nested(ROWS, Memory(forward=90)), [LengthBucketing()])
+
+    class Encoding(UserDict):
+        def __getattr__(self, name: str) -> Tensor:
+            return self.__dict__["data"][name]
+
+    class Attributes(Project):
+        def training_step(self, batch: Encoding, batch_idx: int) -> Tensor:
+            return self.loss({"input_ids": batch.input_ids, "labels": batch.labels, "row": batch.row})
+
+        def train_dataloader(self) -> DataLoader:
+            return DataLoader(self.texts, batch_size=4, collate_fn=lambda rows: Encoding(collate(rows)))
+
+    _, whole = fit(lambda: Attributes(ROWS, Memory()), [LengthBucketing()])
+    memory = Memory(forward=90)
+    _, parts = fit(lambda: Attributes(ROWS, memory), [LengthBucketing()])
     assert memory.failures
     assert_same_gradients(parts, whole)
 
