@@ -5,7 +5,6 @@ The prompt loader repeats each phase's prompts once per slot, and the rollout ha
 Lightning project, and ``global_step`` counts optimiser updates.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -301,8 +300,8 @@ class OnlineAlgorithm(Algorithm):
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         return list((data.eval_rows or data.train_rows)[:num])
 
-    def reward_probe(self) -> list[tuple[str, Callable[[], list[float | None]]]]:
-        """Return one call per reward function that scores a right answer, a wrong one and an empty one."""
+    def reward_probe(self) -> list[dict[str, Any]]:
+        """Return one call per reward function that scores known answers, and what each of them is."""
         return reward_probes(self.reward_set, self.trainer.datamodule.train_rows)  # type: ignore[attr-defined]
 
     def run_facts(self) -> dict[str, Any]:

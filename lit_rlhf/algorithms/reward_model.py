@@ -57,7 +57,8 @@ class RewardModel(OfflineAlgorithm):
 
     def run_facts(self) -> dict[str, Any]:
         """Say what is being trained, for callbacks that check or record it."""
-        return {**super().run_facts(), "stage": "reward_model"}
+        is_new_head = not is_reward_model(self.backbone.config)
+        return {**super().run_facts(), "stage": "reward_model", "is_new_head": is_new_head}
 
     def publish(self, metrics: dict[str, float]) -> dict[str, float]:
         """Log already reduced values, the distance of the two means where no margin is known, and return them."""

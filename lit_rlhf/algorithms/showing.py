@@ -1,6 +1,6 @@
 """What an online run shows of itself to callbacks that know nothing of it (the protocol of callbacks/README.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -46,29 +46,57 @@ def complete_prompts(
     ]
 
 
-def reward_probes(rewards: RewardSet, rows: Sequence[Row]) -> list[tuple[str, Callable[[], list[float | None]]]]:
-    """Return, per reward function, a call that scores the right answer, a wrong one and none for a fixed prompt.
+FORMS = ("{}", "The answer is {}.", "#### {}", "\\boxed{{{}}}")
+"""Ways to write an answer that some verifier might want; the tags of functions that read tags come on top."""
+
+JUDGED_BY = frozenset({"answer", "rg_entry"})  # columns that only a function which knows what is right asks for
+
+
+def reward_probes(rewards: RewardSet, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return, per reward function, a call that scores known answers: right and wrong ones, an empty and a cut one.
 
     Args:
         rewards: The run's functions.
-        rows: Data rows; the first with an ``answer`` is used.
-    """
-    row = next((row for row in rows if isinstance(row.get("answer"), str)), None)
-    if row is None:
-        return []
-    texts = [row["answer"], row["answer"] + "?", ""]
+        rows: Data rows; the first ones with different texts as ``answer`` are used, each one's being wrong for the
+            other.
 
-    def probe(column: int) -> list[float | None]:
+    Returns:
+        One dict per function: ``name``; ``call``, which returns one score per case; ``cases``, what each of them is:
+        ``right`` and as many ``wrong`` (in the same forms, in the same order), ``empty``, ``truncated``; ``judges``,
+        whether the function defines what is right, which one does that asks for the column ``answer``.
+    """
+    texts = [row for row in rows if isinstance(row.get("answer"), str) and row["answer"]]
+    if not texts:
+        return []
+    first = texts[0]
+    other = next((row["answer"] for row in texts if row["answer"] != first["answer"]), None)
+    tags = {str(getattr(reward.function, "tag", None) or "answer") for reward in rewards.rewards}
+    forms = [*FORMS, *(f"<{tag}>{{}}</{tag}>" for tag in sorted(tags | {"answer"}))]
+    known = [("right", form.format(first["answer"])) for form in forms]
+    if other is not None:
+        known += [("wrong", form.format(other)) for form in forms]
+    known += [("empty", ""), ("truncated", first["answer"][: len(first["answer"]) // 2])]
+    cases = [case for case, _ in known]
+
+    def call(column: int) -> list[float | None]:
         table = rewards(
-            [row["prompt"]] * len(texts),
-            [as_completion(row["prompt"], text) for text in texts],
-            completion_ids=[[0] * len(text) for text in texts],
-            prompt_ids=[row["prompt_id"]] * len(texts),
-            columns={name: [value] * len(texts) for name, value in row.items() if name not in NOT_COLUMNS},
+            [first["prompt"]] * len(known),
+            [as_completion(first["prompt"], text) for _, text in known],
+            completion_ids=[[0] * len(text) for _, text in known],
+            prompt_ids=[first["prompt_id"]] * len(known),
+            columns={name: [value] * len(known) for name, value in first.items() if name not in NOT_COLUMNS},
         )
         return [None if score != score else score for score in table.scores[:, column].tolist()]
 
-    return [(name, lambda column=column: probe(column)) for column, name in enumerate(rewards.names)]  # type: ignore[misc]
+    return [
+        {
+            "name": reward.name,
+            "call": lambda column=column: call(column),
+            "cases": cases,
+            "judges": bool(JUDGED_BY & {*reward.required, *reward.optional}),
+        }
+        for column, reward in enumerate(rewards.rewards)
+    ]
 
 
 def _scores(

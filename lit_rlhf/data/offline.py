@@ -33,6 +33,7 @@ from lit_rlhf.data.table import ExampleTable
 from lit_rlhf.data.tally import Tally
 from lit_rlhf.data.tokenising import tokenise_part
 from lit_rlhf.data.window_loader import WindowLoader
+from lit_rlhf_callbacks.checks.overlap import count_shared
 from lit_rlhf_callbacks.errors import UserError
 
 EVAL_EXAMPLES = 64  # per batch, over all ranks
@@ -264,6 +265,7 @@ class OfflineData(LightningDataModule):
             "options": self.options,
             "num_train": len(self.train_examples),
             "num_eval": len(self.eval_examples),
+            "num_eval_in_train": count_shared(self.train_examples.prompts(), self.eval_examples.prompts()),
             "limit": self.limit,
             "max_length": self.max_length,
             "seed": self.seed,

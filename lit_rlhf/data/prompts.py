@@ -9,6 +9,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lit_rlhf.data.loader import EvalLoader, PhaseLoader, permutation
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.data.sources import Row, load_rows
+from lit_rlhf_callbacks.checks.overlap import count_shared
 from lit_rlhf_callbacks.errors import UserError
 
 EVAL_BATCH_SIZE = 256
@@ -94,11 +95,13 @@ class PromptData(LightningDataModule):
 
     def data_facts(self) -> dict[str, Any]:
         """Say which slice of the data a run used, for its record."""
+        parts = self.train_rows, self.eval_rows
         return {
             "prompts": self.prompts,
             "options": self.options,
             "num_train": len(self.train_rows),
             "num_eval": len(self.eval_rows),
+            "num_eval_in_train": count_shared(*([repr(row["prompt"]) for row in rows] for rows in parts)),
             "limit": self.limit,
             "seed": self.seed,
         }

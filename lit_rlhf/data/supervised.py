@@ -1,7 +1,7 @@
 """The DataModule of supervised fine-tuning."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lit_rlhf.data.builtin_rows import Kind
 from lit_rlhf.data.files import Row
@@ -23,3 +23,8 @@ class SupervisedData(OfflineData):
     def read_row(self, row: Row) -> Record:
         """Read a row in any of the three forms."""
         return supervised_record(row, self.mask)
+
+    def data_facts(self) -> dict[str, Any]:
+        """Say which slice of the data a run used, and whether prompts are meant to be learned (None: where text)."""
+        meant: dict[Mask, bool | None] = {"none": True, "auto": None}
+        return {**super().data_facts(), "whole_rows_meant": meant.get(self.mask, False)}

@@ -1,7 +1,7 @@
 """Many examples in a few flat arrays: small in memory, and memory-mapped when they come from the cache."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -107,6 +107,14 @@ class ExampleTable(Sequence[Example]):
         for name in sorted(self.columns):
             digest.update(np.ascontiguousarray(self.columns[name]).data)
         return digest.hexdigest()
+
+    def prompts(self) -> Iterator[bytes]:
+        """Yield the prompt of each example that has one, as the bytes of its token ids."""
+        for index in range(len(self)):
+            number = self._span("example_ends", index)[0]
+            start, length = self._span("sample_ends", number)[0], int(self.columns["num_prompt"][number])
+            if length > 1:  # a lone BOS conditions, but asks nothing
+                yield self.columns["ids"][start : start + length].tobytes()
 
     def save(self, folder: Path) -> None:
         """Write one ``.npy`` file per array."""

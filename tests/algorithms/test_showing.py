@@ -53,8 +53,33 @@ def test_prompts_without_the_rewards_columns_are_completed_all_the_same(complete
     assert "rewards" not in row
 
 
-def test_a_reward_can_be_asked_again_about_a_right_and_a_wrong_answer():
-    ((name, probe),) = reward_probes(RewardSet(["exact_match"]), [{"prompt_id": 0, "prompt": "no answer"}, *PROMPTS])
-    assert name == "exact_match"
-    assert probe() == probe() == [1.0, 0.0, 0.0]
+def test_a_reward_can_be_asked_again_about_right_and_wrong_answers():
+    (probe,) = reward_probes(RewardSet(["exact_match"]), [{"prompt_id": 0, "prompt": "no answer"}, *PROMPTS])
+    scores = list(zip(probe["cases"], probe["call"](), strict=True))
+    assert scores == list(zip(probe["cases"], probe["call"](), strict=True))
+    assert scores[0] == ("right", 1.0)  # the bare answer
+    assert {score for case, score in scores if case != "right"} == {0.0}
+    assert [case for case, _ in scores].count("right") == [case for case, _ in scores].count("wrong")
+    assert scores[-2:] == [("empty", 0.0), ("truncated", 0.0)]
+    assert probe["name"] == "exact_match"
     assert reward_probes(RewardSet(["exact_match"]), [{"prompt_id": 0, "prompt": "no answer"}]) == []
+
+
+def test_only_a_function_that_asks_for_the_answer_judges():
+    probes = reward_probes(RewardSet(["exact_match", "last_number", "repetition"]), PROMPTS)
+    assert {probe["name"]: probe["judges"] for probe in probes} == {
+        "exact_match": True,
+        "last_number": True,
+        "repetition": False,
+    }
+
+
+def test_a_verifier_that_wants_a_tag_is_shown_one():
+    (probe,) = reward_probes(RewardSet([{"function": "exact_match", "tag": "final"}]), PROMPTS)
+    scores = dict(zip(probe["call"](), probe["cases"], strict=True))
+    assert scores[1.0] == "right"
+
+
+def test_with_one_answer_there_is_no_wrong_one():
+    (probe,) = reward_probes(RewardSet(["exact_match"]), PROMPTS[:1])
+    assert "wrong" not in probe["cases"]

@@ -72,7 +72,7 @@ def update_direction(
 
 
 def check_direction(
-    looks: Sequence[Direction | None], *, smallest: float, needed: int = 2, what: str = "log-probs", step: int = 0
+    looks: Sequence[Direction | None], *, smallest: float, needed: int = 2, has_pairs: bool = False, step: int = 0
 ) -> CheckResult:
     """Judge the updates looked at so far: backwards beyond noise in at least `needed` of them fails.
 
@@ -80,7 +80,7 @@ def check_direction(
         looks: One per update looked at, in order; None where nothing was meant to move.
         smallest: A mean absolute change below which rounding may be all there is.
         needed: How many must be backwards.
-        what: What was measured.
+        has_pairs: The weights are those of chosen and rejected rows, not advantages.
         step: Updates made.
     """
     name = "update_direction"
@@ -92,11 +92,12 @@ def check_direction(
     last = seen[-1]
     numbers = {**last._asdict(), "looks": len(seen), "backwards": len(backwards)}
     if len(backwards) < needed:
-        text = f"weight × change of {what} is {last.gain:+.2e} ± {last.noise:.0e}, alignment {last.alignment:+.2f}"
+        text = f"weight × change is {last.gain:+.2e} ± {last.noise:.0e}, alignment {last.alignment:+.2f}"
         return passed(name, step, text, numbers)
     too_far = max(look.movement for look in backwards) > HUGE
+    what, meant = ("chosen rows", "labels") if has_pairs else ("log-probs", "advantages")
     text = (
-        f"in {len(backwards)} of {len(seen)} updates {what} moved against the advantages (or labels): mean of weight × "
+        f"in {len(backwards)} of {len(seen)} updates {what} moved against the {meant}: mean of weight × "
         f"change {last.gain:+.2e} ± {last.noise:.0e} where it must be positive"
     )
     return failed(name, step, "sign_flipped", "learning_rate_too_high" if too_far else "advantage_sign", text, numbers)

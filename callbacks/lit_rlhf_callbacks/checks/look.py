@@ -29,7 +29,7 @@ class Look:
         step: Updates made, this one included.
         tokens: Of the whole window, before the update; empty where this rank had no rows or shows none.
         metrics: Of the window.
-        facts: What the module says of itself.
+        facts: What the module, and its data, say of themselves.
         can_score: Whether all ranks have rows, so that all may run a forward.
     """
 

@@ -12,6 +12,7 @@ from lit_rlhf_callbacks.checks.direction import (
     check_direction,
     update_direction,
 )
+from lit_rlhf_callbacks.checks.kl import check_kl_estimator, kl_sums
 from lit_rlhf_callbacks.checks.look import Look
 from lit_rlhf_callbacks.checks.reference import (
     HALF_TOLERANCE,
@@ -45,6 +46,7 @@ class Repeated:
         yield from self._reference(look)
         yield from self._sampler(look)
         yield from self._direction(look)
+        yield from _kl(look)
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain data and tensors."""
@@ -119,8 +121,13 @@ class Repeated:
             yield measured
             return
         self.looks = [*self.looks, measured][-NUM_LOOKS:]
-        smallest = 1e-2 if look.is_half else 1e-6
-        yield check_direction(self.looks, smallest=smallest, needed=3 if is_later else 2, step=look.step)
+        yield check_direction(
+            self.looks,
+            smallest=1e-2 if look.is_half else 1e-6,
+            needed=3 if is_later else 2,
+            has_pairs=look.has("chosen_mask"),
+            step=look.step,
+        )
 
     def _measure_direction(self, look: Look) -> Direction | CheckResult | None:
         name = "update_direction"
@@ -146,6 +153,15 @@ class Repeated:
         weights, clusters = _signs(rows["chosen_mask"])
         change = (score(rows) - rows["rewards"])[:, None]
         return update_direction(change, weights, torch.ones_like(change, dtype=torch.bool), clusters=clusters)
+
+
+def _kl(look: Look) -> Iterator[CheckResult]:
+    if look.stage != "rl" or "kl" not in look.metrics or not look.can_score or not look.has("logps", "ref_logps"):
+        return
+    tokens, trainer = look.tokens, look.trainer
+    sums = kl_sums(tokens["logps"], tokens["ref_logps"], look.mask)
+    sums = trainer.strategy.reduce(sums, reduce_op="sum")
+    yield check_kl_estimator(look.metrics["kl"], sums, look.facts.get("estimator", "k3"), step=look.step)
 
 
 def _weights(look: Look, rows: Tokens) -> tuple[Tensor | None, Tensor | None]:

@@ -7,14 +7,17 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import distributed
 
+from lit_rlhf_callbacks.checks.at_start import RewardFunctions, data_checks, device_checks, weight_checks
 from lit_rlhf_callbacks.checks.first_window import identity_checks, label_checks
 from lit_rlhf_callbacks.checks.look import Look
+from lit_rlhf_callbacks.checks.ranks import check_ranks, hash_tensor, hash_weights
 from lit_rlhf_callbacks.checks.repeated import Repeated
 from lit_rlhf_callbacks.checks.result import unknown
+from lit_rlhf_callbacks.checks.reward_looks import RewardLooks
+from lit_rlhf_callbacks.checks.seam import Seam
 from lit_rlhf_callbacks.checks.tokens import Tokens, join_tokens
 from lit_rlhf_callbacks.checks.weights import (
     WeightSample,
-    check_trainable,
     check_update,
     measure_change,
     sample_weights,
@@ -39,21 +42,30 @@ class ExactChecks:
     def __init__(self, every_n_updates: int = 100) -> None:
         self.every_n_updates = every_n_updates
         self.repeated = Repeated()
+        self.reward_functions = RewardFunctions()
+        self.reward_looks = RewardLooks()
+        self.seam = Seam()
         self._parts: list[Tokens] = []
         self._weights: WeightSample | None = None
         self._lr = 0.0
+        self._data_facts: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> list[CheckResult]:
         """Check what is known before the first update (or after a resume)."""
         step = trainer.global_step
-        checks = [("trainable", lambda: check_trainable(module.parameters(), step=step))]
-        return _agreed(_guarded(name, check, step) for name, check in checks)
+        results = _guarded("gpu_kernels", lambda: device_checks(trainer), step)
+        results += _guarded("trainable", lambda: weight_checks(trainer, module), step)
+        results += _guarded("held_out_prompts", lambda: data_checks(trainer, self._data_facts), step)
+        if step == 0:
+            results += _guarded("reward_function", lambda: self.reward_functions.at_start(trainer, module), step)
+        results += _guarded("resume", lambda: self.seam.at_start(trainer), step)
+        return _agreed(results)
 
     def before_update(self, trainer: Trainer, module: LightningModule) -> None:
         """Look at gradients and weights; call it in ``on_before_optimizer_step``."""
         if self.is_due(trainer.global_step + 1):
             self._weights = sample_weights(module.parameters())
-            self._lr = max(float(group["lr"]) for group in trainer.optimizers[0].param_groups)
+        self._lr = max(float(group["lr"]) for group in trainer.optimizers[0].param_groups)
 
     def after_micro_batch(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any) -> None:
         """Keep a micro-batch's tokens; call it in ``on_train_batch_end`` where no update was made."""
@@ -64,17 +76,22 @@ class ExactChecks:
         """Check the update just made; call it in ``on_train_batch_end`` where ``global_step`` has grown."""
         step = trainer.global_step
         parts, self._parts = [*self._parts, _tokens_of(outputs)], []
+        results = _guarded("resume", lambda: self.seam.after_update(trainer, parts[-1], self._lr), step)
+        self.reward_looks.note(parts[-1])
         if not self.is_due(step):
-            return []
-        look = _look(trainer, module, step, join_tokens(parts), outputs)
-        results: list[CheckResult] = []
+            return _agreed(results) if results else []
+        look = _look(trainer, module, join_tokens(parts), outputs, self._data_facts)
         if step == 1:
-            results += _guarded_all("first_window", lambda: label_checks(look), step)
-            results += _guarded_all("first_window", lambda: identity_checks(look), step)
-        results += _guarded_all("repeated", lambda: self.repeated.checks(look), step)
-        if self._weights is not None:
-            results.append(_guarded("update_reaches_weights", lambda: self._check_update(look), step))
-            self._weights = None
+            results += _guarded("supervised_tokens", lambda: label_checks(look), step)
+            results += _guarded("start_values", lambda: identity_checks(look), step)
+        results += _guarded("update_direction", lambda: self.repeated.checks(look), step)
+        results += _guarded("reward_model_swap", lambda: self.reward_looks.checks(look), step)
+        results += _guarded("update_reaches_weights", lambda: self._check_update(look), step)
+        results += _guarded(
+            "reward_function", lambda: self.reward_functions.after_update(trainer, module, look.metrics), step
+        )
+        if step == 1 or step % self.every_n_updates == 0:
+            results += _guarded("ranks", lambda: _rank_checks(look), step)
         return _agreed(results)
 
     def is_due(self, step: int) -> bool:
@@ -83,17 +100,24 @@ class ExactChecks:
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain data and tensors for a checkpoint."""
-        return {"repeated": self.repeated.state_dict()}
+        return {
+            "repeated": self.repeated.state_dict(),
+            "reward_looks": self.reward_looks.state_dict(),
+            "seam": self.seam.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
         self.repeated.load_state_dict(state["repeated"])
+        self.reward_looks.load_state_dict(state["reward_looks"])
+        self.seam.load_state_dict(state["seam"])
 
-    def _check_update(self, look: Look) -> CheckResult:
-        assert self._weights is not None
-        sample = self._weights
+    def _check_update(self, look: Look) -> Iterator[CheckResult]:
+        sample, self._weights = self._weights, None
+        if sample is None:
+            return
         advantages = look.tokens.get("advantages")
-        return check_update(
+        yield check_update(
             measure_change(sample),
             lr=self._lr,
             dtype=sample.parameters[0].dtype if sample.parameters else torch.float32,
@@ -107,29 +131,35 @@ def _tokens_of(outputs: Any) -> Tokens:
     return outputs.get("tokens", {}) if isinstance(outputs, dict) else {}
 
 
-def _look(trainer: Trainer, module: LightningModule, step: int, tokens: Tokens, outputs: Any) -> Look:
+def _look(trainer: Trainer, module: LightningModule, tokens: Tokens, outputs: Any, data_facts: dict[str, Any]) -> Look:
     run_facts = offered(module, "run_facts")
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
     returned = outputs.get("metrics", {}) if isinstance(outputs, dict) else {}
     has_rows = torch.tensor(float("input_ids" in tokens and len(tokens["input_ids"]) > 0), device=module.device)
     can_score = bool(trainer.strategy.reduce(has_rows, reduce_op="sum") == trainer.world_size)
-    facts = run_facts() if run_facts is not None else {}
-    return Look(trainer, module, step, tokens, {**logged, **returned}, facts, can_score)
+    facts = {**data_facts, **(run_facts() if run_facts is not None else {})}
+    return Look(trainer, module, trainer.global_step, tokens, {**logged, **returned}, facts, can_score)
 
 
-def _guarded(name: str, check: Callable[[], CheckResult], step: int) -> CheckResult:
-    """Run a check; what it raises is its own failure and no finding about the run."""
-    try:
-        return check()
-    except Exception as error:  # user code is behind the protocol, and training must go on
-        return unknown(name, step, f"the check raised {type(error).__name__}: {error}")
+def _rank_checks(look: Look) -> Iterator[CheckResult]:
+    if look.trainer.world_size == 1:
+        return
+    mine = (
+        hash_tensor(look.tokens["input_ids"]) if look.has("input_ids") else None,
+        None if look.is_sharded else hash_weights(look.module),
+    )
+    everywhere: list[tuple[int | None, int | None]] = [mine] * look.trainer.world_size
+    distributed.all_gather_object(everywhere, mine)
+    data, weights = zip(*everywhere, strict=True)
+    yield check_ranks(data, weights, step=look.step)
 
 
-def _guarded_all(name: str, checks: Callable[[], Iterator[CheckResult]], step: int) -> list[CheckResult]:
+def _guarded(name: str, checks: Callable[[], Iterator[CheckResult]], step: int) -> list[CheckResult]:
+    """Run checks; what they raise is their own failure and no finding about the run."""
     results: list[CheckResult] = []
     try:
         results.extend(checks())
-    except Exception as error:  # as in `_guarded`
+    except Exception as error:  # user code is behind the protocol, and training must go on
         results.append(unknown(name, step, f"the check raised {type(error).__name__}: {error}"))
     return results
 
