@@ -47,7 +47,17 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ExactResume", "PolicyMonitor", "RunFiles", "RunRecord", "SamplePanel", "SentinelEval", "MemoryReport"]
+    "name",
+    [
+        "ExactResume",
+        "LengthBucketing",
+        "MemoryReport",
+        "PolicyMonitor",
+        "RunFiles",
+        "RunRecord",
+        "SamplePanel",
+        "SentinelEval",
+    ],
 )
 def test_configs_save_the_name_at_the_package_top(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
