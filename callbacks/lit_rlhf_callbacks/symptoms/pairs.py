@@ -67,15 +67,13 @@ KINDS = (
 
 def pairs_swapped(view: RunView) -> Alarm | None:
     """Name rewards that order pairs the wrong way round, by more than chance."""
-    if not _is_ready(view, "rewards/accuracies", num_rows=5):
-        return None
-    accuracies = view.history["rewards/accuracies"]
-    pushed = accuracies.count >= NUM_LATE and _upper(accuracies.recent_values(NUM_LATE)) < WRONG
-    if pushed:
-        late = mean_of(accuracies.recent_values(NUM_LATE)).value
-        summary = f"only {late:.0%} of pairs are ranked right: training pushes the other way"
-        evidence = (Evidence("rewards/accuracies", late, 0.5, WRONG, "share"),)
-        return Alarm("pairs_swapped", "critical", "statistical", summary, evidence)
+    if _is_ready(view, "rewards/accuracies", num_rows=NUM_LATE):
+        values = view.history["rewards/accuracies"].recent_values(NUM_LATE)
+        if _upper(values) < WRONG:
+            share = mean_of(values).value
+            summary = f"only {share:.0%} of pairs are ranked right: training pushes the other way"
+            evidence = (Evidence("rewards/accuracies", share, 0.5, WRONG, "share"),)
+            return Alarm("pairs_swapped", "critical", "statistical", summary, evidence)
     return _swapped_at_start(view)
 
 
@@ -125,16 +123,18 @@ def _upper(values: list[float]) -> float:
 
 
 def _swapped_at_start(view: RunView) -> Alarm | None:
-    """Name chosen completions that the start policy finds far less likely than rejected ones of the same length."""
+    """Name chosen completions that the start policy finds far less likely than rejected ones, token by token."""
+    metric = "logps/chosen_per_token" if "logps/chosen_per_token" in view.history.series else "logps/chosen"
     lengths = ("completions/min_length", "completions/max_length")
-    if not _is_ready(view, "logps/chosen", "logps/rejected", *lengths, num_rows=NUM_SAME):
+    if not _is_ready(view, metric, metric.replace("chosen", "rejected"), num_rows=NUM_SAME):
         return None
-    chosen, rejected = start_of(view, "logps/chosen"), start_of(view, "logps/rejected")
-    shortest, longest = (start_of(view, name) for name in lengths)
-    if chosen is None or rejected is None or not shortest or longest is None or rejected >= 0:
+    chosen, rejected = start_of(view, metric), start_of(view, metric.replace("chosen", "rejected"))
+    if chosen is None or rejected is None or rejected >= 0 or chosen > SURPRISING * rejected:
         return None
-    if longest > SURPRISING * shortest or chosen > SURPRISING * rejected:
-        return None
-    evidence = (Evidence("logps/chosen", chosen, rejected, SURPRISING * rejected, "nats"),)
-    summary = f"the start policy gives chosen completions {chosen:.3g} nats and rejected ones {rejected:.3g}"
+    if metric == "logps/chosen":  # sums: only where lengths cannot explain it
+        shortest, longest = (start_of(view, name) for name in lengths)
+        if not shortest or longest is None or longest > SURPRISING * shortest:
+            return None
+    evidence = (Evidence(metric, chosen, rejected, SURPRISING * rejected, "nats"),)
+    summary = f"the start policy gives chosen completions {chosen:.3g} and rejected ones {rejected:.3g} nats ({metric})"
     return Alarm("pairs_swapped", "warn", "inferred", summary, evidence, (first_update(view), first_update(view)))

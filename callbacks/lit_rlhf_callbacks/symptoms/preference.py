@@ -163,19 +163,21 @@ RULES: tuple[Rule, ...] = (
 
 
 def _per_token(view: RunView) -> float | None:
-    """Return what chosen completions gained in nats per token since the start; None where it is not known."""
+    """Return what chosen completions gained in nats per token since the start; None where it is not known.
+
+    Held-out ones are the same every time; else the implicit reward of training rows is against the start policy.
+    """
     history, beta = view.history, number(view, "beta")
-    if not history.has("completions/mean_length"):
-        return None
-    length = max(history["completions/mean_length"].recent_median(NUM_LATE), 1.0)
-    if view.facts.get("algorithm") not in REFERENCE_ANCHORED:
-        if not history.has("eval/logps/chosen", num_rows=2):
-            return None
-        return (history["eval/logps/chosen"].last - history["eval/logps/chosen"].start[0]) / length
-    if not beta:
+    if history.has("eval/logps/chosen_per_token", num_rows=2):
+        return history["eval/logps/chosen_per_token"].last - history["eval/logps/chosen_per_token"].start[0]
+    if not beta or view.facts.get("algorithm") not in REFERENCE_ANCHORED:
         return None
     ratio = history["rewards/chosen"].recent_median(NUM_LATE) / beta
-    return ratio if view.facts.get("logps_over") == "mean" else ratio / length
+    if view.facts.get("logps_over") == "mean":
+        return ratio
+    if not history.has("completions/mean_length"):
+        return None
+    return ratio / max(history["completions/mean_length"].recent_median(NUM_LATE), 1.0)
 
 
 def _evaluations_worsen(view: RunView) -> tuple[Evidence, ...]:

@@ -30,7 +30,8 @@ from lit_rlhf_callbacks.symptoms.updates import barely_moved, path_length
 NUM_LATE = 10
 RISEN = 1.3  # times the loss at the start
 MUCH_RISEN = 2.0
-JUMPED = 2.0  # times the median of the 20 rows before
+MATERIAL = 0.2  # of the loss at the start: a jump below it costs little
+JUMPED = 2.0  # times the level that the run had come down to
 NUM_BEFORE = 20
 FLAT = 0.01  # of the loss at the start, on held-out rows, which are the same every time
 MIN_UPDATES = 40
@@ -136,16 +137,17 @@ RULES: tuple[Rule, ...] = (loss_diverges, loss_flat)
 
 
 def _has_jumped(loss: Series, known: float) -> bool:
-    """Tell whether each of the last rows lies above all of the twenty before, and by a size that matters."""
+    """Tell whether each of the last rows lies far above what the run had come down to, by a size that matters."""
     if loss.count < NUM_LATE + NUM_BEFORE:
         return False
-    values = loss.recent_values(NUM_LATE + NUM_BEFORE)
-    late, before = values[NUM_BEFORE:], values[:NUM_BEFORE]
-    return min(late) > max(before) and median(late) > JUMPED * median(before) and median(late) > 0.2 * known
+    late = loss.recent_values(NUM_LATE)
+    return median(late) > MATERIAL * known and min(late) > JUMPED * _before(loss)
 
 
 def _before(loss: Series) -> float:
-    return median(loss.recent_values(NUM_LATE + NUM_BEFORE)[:NUM_BEFORE])
+    """Return the level that a loss had come down to: the lowest tenth of its trace."""
+    values = sorted(value for _, value in loss.trace)
+    return values[len(values) // 10]
 
 
 def _second_opinion(view: RunView, name: str) -> tuple[Evidence, ...]:
@@ -158,13 +160,12 @@ def _second_opinion(view: RunView, name: str) -> tuple[Evidence, ...]:
             found.append(Evidence(held_out, now, began, 1.1 * began, "loss"))
     if history.has("grad_norm"):
         norms = history["grad_norm"]
-        now, began = norms.recent_median(NUM_LATE), median(norms.start)
-        before = median(norms.recent_values(NUM_LATE + NUM_BEFORE)[:NUM_BEFORE])
-        if now > 2 * min(began, before):
+        now, began = norms.recent_median(NUM_LATE), norms.start[0]
+        if now > 2 * min(began, median(value for _, value in norms.trace)):
             found.append(Evidence("grad_norm", now, began, 2 * began, "norm"))
     accuracy = accuracy_name(view)
     if accuracy is not None:
-        late, began = mean_of(history[accuracy].recent_values(NUM_LATE)), median(history[accuracy].start)
+        late, began = mean_of(history[accuracy].recent_values(NUM_LATE)), history[accuracy].start[0]
         if late.value + 2 * late.error < began - 0.05:
             found.append(Evidence(accuracy, late.value, began, unit="share"))
     return tuple(found)
