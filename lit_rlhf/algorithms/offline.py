@@ -64,7 +64,7 @@ class OfflineAlgorithm(Algorithm):
                 f"data: {type(self).__name__} learns from lit_rlhf.{wanted} or a subclass of it, "
                 f"got {type(data).__name__}; call fit(model, {wanted}(...))"
             )
-        overfit = self.trainer.overfit_batches
+        overfit = self.trainer.overfit_batches  # type: ignore[attr-defined]
         if overfit and (isinstance(overfit, float) or overfit % self.trainer.accumulate_grad_batches):
             raise UserError(
                 f"trainer.overfit_batches is {overfit}; give a whole number of micro-batches: updates × "

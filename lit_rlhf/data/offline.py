@@ -228,8 +228,9 @@ class OfflineData(LightningDataModule):
     def train_dataloader(self) -> WindowLoader:
         """Return the windows of an epoch; with `overfit_batches` every epoch holds the same few rows."""
         examples: Sequence[Example] = self.train_examples
-        if self.trainer is not None and self.trainer.overfit_batches:
-            num_windows = int(self.trainer.overfit_batches) // self.num_micro_batches
+        overfit: int = self.trainer.overfit_batches if self.trainer is not None else 0  # type: ignore[attr-defined]
+        if overfit:
+            num_windows = overfit // self.num_micro_batches
             examples = examples[: num_windows * self.examples_per_update]
         return WindowLoader(
             examples,
