@@ -4,17 +4,21 @@ One family per file; each file has the kinds it knows (``KINDS``) and the rules 
 """
 
 from lit_rlhf_callbacks.symptoms import (
+    groups,
     held_out,
     identities,
     numerics,
     pairs,
+    policy,
     preference,
     progress,
     resources,
     reward_model,
     setup_kinds,
+    rewards,
     supervised,
     updates,
+    text,
 )
 from lit_rlhf_callbacks.symptoms.catalogue import Kind
 from lit_rlhf_callbacks.symptoms.finding import Rule
@@ -30,6 +34,10 @@ FAMILIES: tuple[tuple[tuple[Kind, ...], tuple[Rule, ...]], ...] = (
     (pairs.KINDS, pairs.RULES),
     (reward_model.KINDS, reward_model.RULES),
     (progress.KINDS, progress.RULES),
+    (groups.KINDS, groups.RULES),
+    (policy.KINDS, policy.RULES),
+    (rewards.KINDS, rewards.RULES),
+    (text.KINDS, text.RULES),
     (resources.KINDS, resources.RULES),
 )
 

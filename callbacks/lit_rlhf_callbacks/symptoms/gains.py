@@ -1,0 +1,160 @@
+"""Whether an RL run has gained anything: most of what looks like a fault is none in a run that learns."""
+
+import math
+from functools import lru_cache
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from lit_rlhf_callbacks.symptoms.finding import RunView
+from lit_rlhf_callbacks.symptoms.history import Series
+from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
+
+EVAL = "eval/pass_at_1"
+NUM_SIGMAS = 2.5
+MATERIAL = 0.5  # of the spread within a group at the start: 0.25 for rewards of 0 and 1, half of them right
+UNKNOWN_GROUPS = 4.0  # groups per row where nobody says
+UNKNOWN_COMPLETIONS = 16.0
+SMALLEST_SCALE = 1e-3
+HIGH, LOW = 0.8, 0.2  # pass rates
+
+
+class Gain(NamedTuple):
+    """A change since the start: from, to, and the error of the difference."""
+
+    start: float
+    now: float
+    error: float
+
+    @property
+    def size(self) -> float:
+        """The change."""
+        return self.now - self.start
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it rose beyond its noise."""
+        return self.size > NUM_SIGMAS * self.error
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it fell beyond its noise."""
+        return self.size < -NUM_SIGMAS * self.error
+
+
+def group_size_of(view: RunView) -> float | None:
+    """Return the completions per prompt."""
+    return number(view, "model.group_size", "group_size", "model.num_generations")
+
+
+def num_completions(view: RunView) -> float:
+    """Return the completions behind a row; few where nobody says, so that bounds are wide."""
+    return number(view, "window.num_completions") or UNKNOWN_COMPLETIONS
+
+
+def num_groups(view: RunView) -> float:
+    """Return the groups behind a row."""
+    size, completions = group_size_of(view), number(view, "window.num_completions")
+    return max(1.0, completions / size) if size and completions else UNKNOWN_GROUPS
+
+
+def reward_scale(view: RunView) -> float | None:
+    """Return how far rewards of one prompt lie apart at the start: the unit of a material change."""
+    for metric in ("reward_std", "advantages/std"):
+        start = start_of(view, metric)
+        if start is not None and start > SMALLEST_SCALE:
+            return start if metric == "reward_std" or is_plain_advantage(view) else None
+    return None
+
+
+def is_plain_advantage(view: RunView) -> bool:
+    """Tell whether advantages are in units of reward."""
+    return view.facts.get("model.advantage_scale") == "none" and view.facts.get("algorithm") != "MaxRL"
+
+
+def reward_gain(view: RunView, num_rows: int = NUM_LATE) -> Gain | None:
+    """Compare the reward's last rows with its first three; the error is that of the rows' own scatter."""
+    if not view.history.has("reward", num_rows=6):
+        return None
+    reward = view.history["reward"]
+    return _gain_of(reward, reward.count, num_rows)
+
+
+def eval_gain(view: RunView) -> Gain | None:
+    """Compare the last two evaluations, the one nearer to the start, with the first."""
+    if not view.history.has(EVAL, num_rows=3):
+        return None
+    series = view.history[EVAL]
+    start, last = series.start[0], series.recent_values(2)
+    now = min(last, key=lambda value: abs(value - start))
+    if view.history.has("eval/pass_at_1_se"):
+        errors = view.history["eval/pass_at_1_se"]
+        return Gain(start, now, math.hypot(errors.start[0], errors.last))
+    num = view.history["eval/n"].last if view.history.has("eval/n") else number(view, "num_eval") or 64.0
+    return Gain(start, now, math.sqrt((start * (1 - start) + now * (1 - now)) / num) if 0 <= now <= 1 else 0.0)
+
+
+def reward_moved(view: RunView, *, up: bool) -> bool | None:
+    """Tell whether the reward changed by a size that matters, beyond its noise."""
+    gain = reward_gain(view)
+    if gain is None:
+        return None
+    size = gain.size if up else -gain.size
+    return size > max(MATERIAL * (reward_scale(view) or 0.0), NUM_SIGMAS * gain.error, SMALLEST_SCALE)
+
+
+def has_learned(view: RunView) -> bool | None:
+    """Tell whether the run is better than it was: held-out answers decide, else the reward; None where neither is."""
+    held_out = eval_gain(view)
+    if held_out is not None and (held_out.is_up or held_out.is_down):
+        return held_out.is_up
+    rises = reward_moved(view, up=True)
+    if rises and held_out is not None:
+        return None  # the reward says so, and answers that are not rewarded do not, or not yet
+    return rises
+
+
+def fell_from_peak(view: RunView) -> bool:
+    """Tell whether the reward lost half of what it had gained, and more than its noise."""
+    gain = reward_gain(view, 5)
+    if gain is None:
+        return False
+    size = max(MATERIAL * (reward_scale(view) or 0.0), 2 * NUM_SIGMAS * gain.error, SMALLEST_SCALE)
+    values = [value for _, value in view.history["reward"].trace]
+    if max(values) - gain.now <= size:
+        return False
+    neighbours = zip(values, values[1:], values[2:], strict=False)
+    best = max((median(three) for three in neighbours), default=gain.start)  # one lucky row is no peak
+    lost = best - gain.now
+    return lost > size and lost > 0.5 * (best - gain.start)
+
+
+def pass_rate(view: RunView) -> float | None:
+    """Return the share of right answers: held out if known, else a reward between 0 and 1."""
+    if view.history.has(EVAL) and 0.0 <= view.history[EVAL].last <= 1.0:
+        return view.history[EVAL].last
+    level = level_of(view, "reward")
+    if level is None or not all(-1e-6 <= value <= 1 + 1e-6 for _, value in view.history["reward"].recent):
+        return None
+    return level
+
+
+def is_too_easy(view: RunView) -> bool | None:
+    """Tell whether nearly all answers are right."""
+    rate = pass_rate(view)
+    return None if rate is None else rate >= HIGH
+
+
+def is_too_hard(view: RunView) -> bool | None:
+    """Tell whether hardly any answer is right."""
+    rate = pass_rate(view)
+    return None if rate is None else rate <= LOW
+
+
+@lru_cache(maxsize=16)  # many rules ask within a row; a series with this many values does not change
+def _gain_of(reward: Series, count: int, num_rows: int) -> Gain:
+    late = reward.recent_values(max(1, min(num_rows, count - len(reward.start))))
+    rows = reward.baseline if len(reward.baseline) > 2 else late
+    noise = math.sqrt(sum((b - a) ** 2 for a, b in pairwise(rows)) / max(1, len(rows) - 1) / 2)
+    error = noise * math.sqrt(1 / len(reward.start) + 1 / len(late))
+    return Gain(median(reward.start), median(late), error)

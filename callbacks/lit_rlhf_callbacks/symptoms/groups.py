@@ -1,0 +1,162 @@
+"""What comparing the completions of a prompt needs: rewards that differ within groups (symptom F)."""
+
+from lit_rlhf_callbacks.symptoms.finding import Alarm, Basis, Evidence, Rule, RunView, Severity
+from lit_rlhf_callbacks.symptoms.gains import has_learned, num_groups, pass_rate, reward_moved
+from lit_rlhf_callbacks.symptoms.group_kinds import KINDS
+from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
+from lit_rlhf_callbacks.symptoms.robust import share_above, shift
+
+__all__ = ["KINDS", "RULES"]
+
+NUM_IMMEDIATE = 3
+MOSTLY_EQUAL = 0.5
+NEARLY_ALL = 0.9
+FEW_SUCH_ROWS = 20.0  # groups or completions that must agree before a constant is taken for one
+TEN_TIMES = 2.3  # on the log scale
+THREE_TIMES = 1.1
+
+
+def zero_contrast(view: RunView) -> Alarm | None:
+    """Name a run most of whose groups have equal rewards, unless that is because it has learned its prompts."""
+    if not view.history.has("frac_reward_zero_std", num_rows=NUM_IMMEDIATE):
+        return None
+    series, groups = view.history["frac_reward_zero_std"], num_groups(view)
+    all_equal = _last_equal(series.recent_values(NUM_LATE), 1.0)
+    if all_equal >= NUM_IMMEDIATE and all_equal * groups >= FEW_SUCH_ROWS:
+        basis, num_rows = "exact", all_equal
+    elif share_above(series, MOSTLY_EQUAL, trials_per_row=groups, num_rows=NUM_LATE):
+        basis, num_rows = "statistical", NUM_LATE
+    else:
+        return None
+    share = sum(series.recent_values(num_rows)) / num_rows
+    severity: Severity = "critical" if share > NEARLY_ALL else "warn"
+    if _is_solved(view):
+        severity = "info"
+    rate = pass_rate(view)
+    at = "" if rate is None else f", at a pass rate of {rate:.0%}"
+    summary = f"in {share:.0%} of the groups all rewards are equal (last {num_rows} rows){at}"
+    evidence = (
+        Evidence("frac_reward_zero_std", share, start_of(view, "frac_reward_zero_std"), MOSTLY_EQUAL, "share"),
+        *_reward_evidence(view),
+    )
+    return Alarm("zero_contrast", severity, _basis(basis), summary, evidence, _from_start(view, share, MOSTLY_EQUAL))
+
+
+def dead_reward(view: RunView) -> Alarm | None:
+    """Name rewards that are one constant over prompts and rows, or that are all missing."""
+    dropped = level_of(view, "rewards/num_dropped", NUM_IMMEDIATE) or 0.0
+    everything = number(view, "window.num_completions")
+    if everything and dropped >= everything and view.history["rewards/num_dropped"].count >= NUM_IMMEDIATE:
+        evidence = (Evidence("rewards/num_dropped", dropped, 0.0, everything, "completions"),)
+        return Alarm("dead_reward", "critical", "exact", "no completion has a valid reward", evidence)
+    num_rows = _constant_rows(view)
+    if num_rows == 0:
+        return None
+    value = view.history["reward"].last
+    if pass_rate(view) == 1.0 and _is_solved(view):
+        return None
+    steps = [step for step, _ in view.history["reward"].recent][-num_rows:]
+    summary = f"every reward of the last {num_rows} rows is {value:g}, whatever was written"
+    evidence = (Evidence("reward", value, start_of(view, "reward"), unit="reward", window=(steps[0], steps[-1])),)
+    return Alarm("dead_reward", "critical", "exact", summary, evidence, (steps[0], steps[0]))
+
+
+def advantage_collapse(view: RunView) -> Alarm | None:
+    """Name advantages that fell to a tenth in a run that has not learned."""
+    if not view.history.has("advantages/std"):
+        return None
+    fall = shift(view.history["advantages/std"], "down", scale="log", min_size=TEN_TIMES)
+    if fall is None or _is_solved(view):
+        return None
+    evidence = (
+        Evidence("advantages/std", fall.value, fall.baseline, fall.threshold, "reward or σ", fall.window),
+        *_reward_evidence(view),
+    )
+    summary = (
+        f"the spread of advantages fell from {fall.baseline:.3g} to {fall.value:.3g} while the reward did not rise"
+    )
+    return Alarm("advantage_collapse", "warn", "statistical", summary, evidence)
+
+
+def advantage_spike(view: RunView) -> Alarm | None:
+    """Name advantages that have grown to three times, in a run that gains nothing from it."""
+    if not view.history.has("advantages/std"):
+        return None
+    rise = shift(view.history["advantages/std"], "up", scale="log", min_size=THREE_TIMES)
+    if rise is None or has_learned(view):
+        return None
+    evidence = (Evidence("advantages/std", rise.value, rise.baseline, rise.threshold, "reward or σ", rise.window),)
+    summary = f"the spread of advantages rose from {rise.baseline:.3g} to {rise.value:.3g}"
+    return Alarm("advantage_spike", "warn", "statistical", summary, evidence)
+
+
+def reward_std_death(view: RunView) -> Alarm | None:
+    """Name a spread within groups that fell to a tenth before the run was any good."""
+    if not view.history.has("reward_std"):
+        return None
+    fall = shift(view.history["reward_std"], "down", scale="log", min_size=TEN_TIMES)
+    if fall is None or _is_solved(view):
+        return None
+    evidence = (
+        Evidence("reward_std", fall.value, fall.baseline, fall.threshold, "reward", fall.window),
+        *_reward_evidence(view),
+    )
+    summary = f"rewards of a prompt differed by {fall.baseline:.3g} and now by {fall.value:.3g}"
+    return Alarm("reward_std_death", "warn", "statistical", summary, evidence)
+
+
+RULES: tuple[Rule, ...] = (zero_contrast, dead_reward, advantage_collapse, advantage_spike, reward_std_death)
+
+
+def _basis(name: str) -> Basis:
+    return "exact" if name == "exact" else "statistical"
+
+
+def _is_solved(view: RunView) -> bool:
+    """Tell whether equal rewards are what success looks like here: most answers right, and more than at the start."""
+    learned = has_learned(view)
+    if not (reward_moved(view, up=True) if learned is None else learned):
+        return False
+    rate = pass_rate(view)
+    return rate is None or rate > MOSTLY_EQUAL
+
+
+def _from_start(view: RunView, share: float, bound: float) -> tuple[int, int] | None:
+    """Return the first step where the share was there from the beginning; else the engine fits an onset."""
+    start = start_of(view, "frac_reward_zero_std")
+    if start is None or start < max(bound, 0.9 * share):
+        return None
+    first = view.history["frac_reward_zero_std"].trace[0][0]
+    return first, first
+
+
+def _reward_evidence(view: RunView) -> tuple[Evidence, ...]:
+    level = level_of(view, "reward")
+    return () if level is None else (Evidence("reward", level, start_of(view, "reward"), unit="reward"),)
+
+
+def _last_equal(values: list[float], wanted: float) -> int:
+    """Count how many of the newest values are exactly this one."""
+    count = 0
+    for value in reversed(values):
+        if value != wanted:
+            break
+        count += 1
+    return count
+
+
+def _constant_rows(view: RunView) -> int:
+    """Return for how many rows all rewards, within and across prompts, have been the same; 0 for too few to tell."""
+    if not view.history.has("reward", num_rows=NUM_IMMEDIATE):
+        return 0
+    rewards = view.history["reward"]
+    if rewards.recent[-1][1] != rewards.recent[-2][1]:
+        return 0
+    num_rows = _last_equal(rewards.recent_values(NUM_LATE), rewards.last)
+    for spread in ("reward_std", "rewards/std"):
+        if view.history.has(spread):
+            num_rows = min(num_rows, _last_equal(view.history[spread].recent_values(NUM_LATE), 0.0))
+            needed = max(NUM_IMMEDIATE, FEW_SUCH_ROWS / num_groups(view))
+            return num_rows if num_rows >= needed else 0
+    # A mean alone may repeat by chance, but for the value that nothing was rewarded with.
+    return num_rows if num_rows >= (NUM_IMMEDIATE if rewards.last == 0 else 2 * NUM_IMMEDIATE) else 0
