@@ -103,7 +103,7 @@ def test_activations_of_adapters(precision: Precision) -> None:
     if precision == "bf16-mixed":  # the adapters' own 16-bit copies
         measured -= 2 * shape.num_trainable
     predicted = activation_bytes(shape, 4, 64, precision, lora_rank=8)
-    assert predicted == pytest.approx(measured, rel=0.1)
+    assert predicted == pytest.approx(measured, rel=0.03)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
@@ -117,7 +117,7 @@ def test_activations_with_checkpointing(precision: Precision) -> None:
     model.gradient_checkpointing_enable({"use_reentrant": False})
     measured = saved_bytes(model, *batch(4, 64, False), precision) + layer
 
-    assert activation_bytes(shape, 4, 64, precision, checkpointing=True) == pytest.approx(measured, rel=0.05)
+    assert activation_bytes(shape, 4, 64, precision, checkpointing=True) == pytest.approx(measured, rel=0.02)
     assert measured < 0.6 * activation_bytes(shape, 4, 64, precision)
 
 
