@@ -38,12 +38,15 @@ class BucketSampler(BatchSampler):
     ) -> None:
         self.lengths, self.max_tokens, self.num_batches = lengths, max_tokens, num_batches
         self.rank, self.num_ranks, self.seed = rank, num_ranks, seed
-        self.start = 0
+        self.start, self.epoch = 0, -1
         self.sampler = self  # type: ignore[assignment]  # where Lightning looks for set_epoch
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Plan the epoch; Lightning calls this before each one."""
+        if epoch == self.epoch:
+            return
+        self.epoch = epoch
         self.everybodys = plan_batches(
             self.lengths, self.max_tokens, self.num_batches, self.num_ranks, self.seed, epoch
         )

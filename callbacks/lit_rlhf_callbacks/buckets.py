@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from lit_rlhf_callbacks.windows import cut_window, split_by_budget
+from lit_rlhf_callbacks.windows import cut_window, halve_widest, split_by_budget
 
 _BUCKET_WIDTH = 1.1  # longest over shortest row of a bucket; bounds the padding that mixing rows costs
 
@@ -55,13 +55,8 @@ def plan_batches(
     padded = bucket_lengths(lengths)
     sizes = [padded[row] for row in rows]
     cut = split_by_budget(sizes, max_tokens) if max_tokens else cut_window(sizes, min(num_batches, len(rows)))
-    while len(cut) % num_ranks:
-        widest = max(range(len(cut)), key=lambda n: (len(cut[n]) > 1, len(cut[n]) * sizes[cut[n][0]]))
-        half = (len(cut[widest]) + 1) // 2
-        if half == len(cut[widest]):  # single rows everywhere
-            cut.append(cut[-1])
-        else:
-            cut[widest : widest + 1] = [cut[widest][:half], cut[widest][half:]]
+    cut = halve_widest(sizes, cut, -(-len(cut) // num_ranks) * num_ranks)
+    cut = [batch or [sizes.index(min(sizes))] for batch in cut]
     order = shuffled(len(cut) // num_ranks, f"batches/{seed}/{epoch}")
     side_by_side = [cut[n * num_ranks : (n + 1) * num_ranks] for n in order]
     return [[rows[place] for place in batch] for batches in side_by_side for batch in batches]

@@ -5,6 +5,8 @@ keeps that cost near the number of real tokens.
 """
 
 from collections.abc import Sequence
+from heapq import heapify, heappush, heapreplace
+from itertools import accumulate
 
 
 def cut_window(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
@@ -42,14 +44,7 @@ def cut_window(lengths: Sequence[int], num_parts: int) -> list[list[int]]:
             high = middle
         else:
             low = middle + 1
-    parts = _greedy(lengths, rows, low)
-    while len(parts) < num_parts:  # greedy may need fewer parts: halving any of them cannot raise the largest
-        widest = max(range(len(parts)), key=lambda i: (len(parts[i]) > 1, lengths[parts[i][0]] * len(parts[i])))
-        half = (len(parts[widest]) + 1) // 2
-        if half == len(parts[widest]):  # single rows everywhere
-            return parts + [[] for _ in range(num_parts - len(parts))]
-        parts[widest : widest + 1] = [parts[widest][:half], parts[widest][half:]]
-    return parts
+    return halve_widest(lengths, _greedy(lengths, rows, low), num_parts)  # greedy may need fewer parts
 
 
 def split_by_budget(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -72,6 +67,37 @@ def split_by_budget(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1, got {max_tokens}.")
     return _greedy(lengths, _longest_first(lengths), max_tokens)
+
+
+def halve_widest(lengths: Sequence[int], parts: Sequence[Sequence[int]], num_parts: int) -> list[list[int]]:
+    """Halve parts, the widest first, until there are `num_parts`; the largest padded size cannot rise.
+
+    Args:
+        lengths: tokens of each row.
+        parts: lists of row numbers, each from its longest row on.
+        num_parts: at least as many as there are.
+
+    Returns:
+        `num_parts` lists in the order of the rows given, the last ones empty where every row has a part of its own.
+
+    Example:
+        >>> halve_widest([9, 8, 2, 2], [[0, 1], [2, 3]], num_parts=3)
+        [[0], [1], [2, 3]]
+    """
+    starts = accumulate([0, *map(len, parts)])
+    heap = [_by_width(lengths, list(part), start) for part, start in zip(parts, starts, strict=False)]
+    heapify(heap)
+    while len(heap) < num_parts and len(heap[0][-1]) > 1:
+        _, _, start, part = heap[0]
+        half = (len(part) + 1) // 2
+        heapreplace(heap, _by_width(lengths, part[:half], start))
+        heappush(heap, _by_width(lengths, part[half:], start + half))
+    in_order = [part for _, _, _, part in sorted(heap, key=lambda entry: entry[2])]
+    return in_order + [[] for _ in range(num_parts - len(in_order))]
+
+
+def _by_width(lengths: Sequence[int], part: list[int], start: int) -> tuple[bool, int, int, list[int]]:
+    return len(part) == 1, -lengths[part[0]] * len(part), start, part
 
 
 def _longest_first(lengths: Sequence[int]) -> list[int]:
