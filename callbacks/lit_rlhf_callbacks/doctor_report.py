@@ -52,8 +52,7 @@ class Report:
                 continue
             record: dict[str, Any] = asdict(finding) | {"hours": hours}
             self.findings.append(record)
-            if finding.severity != "info" or finding.explained_by is None:
-                print(f"RunDoctor, {describe(finding)}", flush=True)
+            print(f"RunDoctor, {describe(finding)}", flush=True)
             if self.hook is not None:
                 self.hook.send(json.dumps(record, ensure_ascii=False))
 

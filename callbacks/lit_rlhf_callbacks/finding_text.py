@@ -8,12 +8,14 @@ NUM_CAUSES = 2
 
 
 def describe(finding: Finding) -> str:
-    """Spell a finding out; a consequence of another one is a single line, and so is what is over."""
+    """Spell a finding out; a consequence, what is only for information and what is over take one line."""
     name = f"{finding.title} ({finding.kind})"
     if finding.state in ("recovered", "closed"):
         return f"update {finding.step}: {finding.state}: {name}"
     if finding.explained_by is not None:
         return f"update {finding.step}: {name}, a consequence of {finding.explained_by}: {finding.summary}"
+    if finding.severity == "info":
+        return f"update {finding.step}: for information: {name}: {finding.summary}"
     lines = [f"update {finding.step}: {finding.severity.upper()}: {name}", finding.summary, _began(finding)]
     for number, cause in enumerate(finding.causes[:NUM_CAUSES], start=1):
         lines += _cause(number, cause)

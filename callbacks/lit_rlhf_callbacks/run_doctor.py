@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.optim import Optimizer
 
 from lit_rlhf_callbacks.checks.schedule import ExactChecks
@@ -53,6 +53,7 @@ class RunDoctor(Callback):
         self._exact = ExactChecks()
         self._state: Mapping[str, Any] | None = None
         self._failed: set[str] = set()
+        self._has_said_what_is_missing = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Take the last place before the checkpoints, so that a checkpoint made by a stop has every callback's row."""
@@ -166,8 +167,20 @@ class RunDoctor(Callback):
         if not is_empty(row):
             step = int(row.pop(STEP))
             self._tell(trainer, self.diagnosis.add_row(step, row))
+            if step > 0 and not self._has_said_what_is_missing:
+                self._has_said_what_is_missing = True
+                self._say_what_is_missing()
         for rule, reason in self.diagnosis.take_broken():
             rank_zero_warn(f"RunDoctor: the rule {rule} failed and is off for this run: {reason}")
+
+    def _say_what_is_missing(self) -> None:
+        """Name the exact checks without input, once; for metrics there is a finding of its own, ``metric_missing``."""
+        assert self.diagnosis is not None
+        missing = [name for name, result in self.diagnosis.checks.items() if result.status == "unknown"]
+        if self.diagnosis.names <= {"hours"}:
+            missing = ["this module shows no metrics"]
+        if missing:
+            rank_zero_info(f"RunDoctor could not be checked: {', '.join(missing)}. See callbacks/README.md.")
 
     def _check(self, moment: str, *args: Any) -> None:
         """Call the exact checks at one moment; one that fails to run is off for this run."""

@@ -16,5 +16,6 @@ COMMANDS = {
     "chat": Command("lit_rlhf.commands.chat", "Talk to a model or to what a run has trained."),
     "best-of-n": Command("lit_rlhf.commands.best_of_n", "See what choosing by score buys, from scored completions."),
     "inspect": Command("lit_rlhf.commands.inspect", "See what a run would train on: counts, masks, stop tokens."),
+    "doctor": Command("lit_rlhf.commands.doctor", "See what went wrong in a run, since when, and why; any trainer's."),
     "convert": Command("lit_rlhf.commands.convert", "Turn a GGUF file into a Hugging Face folder that can be trained."),
 }

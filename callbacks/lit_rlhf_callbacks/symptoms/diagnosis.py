@@ -40,6 +40,7 @@ class Diagnosis:
         findings: The latest of each kind.
         armed: For each rule that could look at what it needs, in how many rows.
         missing: For each rule, the metrics it has asked for that were not there.
+        names: Of all metrics that any row had.
     """
 
     def __init__(self, rules: Sequence[Rule], kinds: Mapping[str, Kind], facts: Mapping[str, Any]) -> None:
@@ -49,6 +50,7 @@ class Diagnosis:
         self.findings: dict[str, Finding] = {}
         self.armed: dict[str, int] = {}
         self.missing: dict[str, set[str]] = {}
+        self.names: set[str] = set()
         self._looks: dict[str, int] = {}  # how long each alarm has lasted
         self._silent: dict[str, int] = {}
         self._failing: dict[str, list[str]] = {}  # per kind, the exact checks that fail
@@ -63,6 +65,7 @@ class Diagnosis:
     def add_row(self, step: int, row: Mapping[str, float]) -> list[Finding]:
         """Take one update's metrics; return the findings that are new or changed their state."""
         self.history.add(step, row)
+        self.names.update(row)
         view = self.view
         alarms: dict[str, Alarm] = {}
         for rule in self.rules:
@@ -138,7 +141,7 @@ class Diagnosis:
             self._broken[name] = f"{type(error).__name__}: {error}"
             self._new_broken.append((name, self._broken[name]))
             return None
-        if alarm is not None or (asked.num and not asked.num_unmet):
+        if alarm is not None or asked.could_look:
             self.armed[name] = self.armed.get(name, 0) + 1
         if asked.missing:
             self.missing.setdefault(name, set()).update(asked.missing)

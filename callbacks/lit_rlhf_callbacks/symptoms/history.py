@@ -15,21 +15,29 @@ MAD_TO_SIGMA = 1.4826
 
 
 class Asked:
-    """What a rule has asked of a history since `begin`: how the doctor knows which rules could look at all."""
+    """What a rule has asked of a history since `begin`: how the doctor knows which rules could look at all.
+
+    A metric that is not there is not the same as one that is still too short: a rule may go on without the former.
+    """
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """Forget what was asked so far."""
-        self.num, self.num_unmet = 0, 0
+        self.num_met, self.num_short = 0, 0
         self.missing: set[str] = set()
 
     def note(self, *, is_met: bool) -> bool:
-        """Take an answer down, and return it."""
-        self.num += 1
-        self.num_unmet += not is_met
+        """Take down whether there were enough rows, and return it."""
+        self.num_met += is_met
+        self.num_short += not is_met
         return is_met
+
+    @property
+    def could_look(self) -> bool:
+        """Whether there was something to look at, and enough of it."""
+        return self.num_met > 0 and self.num_short == 0
 
 
 class Series:
@@ -182,14 +190,13 @@ class History:
 
     def __getitem__(self, name: str) -> Series:
         """Return a metric's series."""
-        self.asked.note(is_met=True)
         return self.series[name]
 
     def has(self, *names: str, num_rows: int = 1) -> bool:
         """Tell whether all these metrics have at least so many finite values."""
-        self.asked.missing.update(name for name in names if name not in self.series)
-        enough = all(name in self.series and self.series[name].count >= num_rows for name in names)
-        return self.asked.note(is_met=enough)
+        missing = [name for name in names if name not in self.series]
+        self.asked.missing.update(missing)
+        return not missing and self.asked.note(is_met=all(self.series[name].count >= num_rows for name in names))
 
     def add(self, step: int, row: Mapping[str, float]) -> None:
         """Take the values of one row; a name that is missing was not measured, which is not the same as NaN."""
