@@ -137,7 +137,7 @@ class OfflineAlgorithm(Algorithm):
 
     def largest_forward(self) -> tuple[int, Callable[[], Tensor]]:
         """Return the padded tokens of the first epoch's largest forward, and what computes its loss."""
-        loader = copy(self.trainer.train_dataloader)
+        loader: Any = copy(self.trainer.train_dataloader)
         loader.cursor = 0
         parts = ((_padded_tokens(part, batch), part, batch) for batch in loader for part in batch.parts if part)
         tokens, part, batch = max(parts, key=lambda found: found[0])
