@@ -21,7 +21,8 @@ from lit_rlhf.cli.lightning_cli import LitRLHFCLI
 from lit_rlhf_callbacks import ExactResume, RunDoctor, SamplePanel
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-ONLINE = ("--data.prompts_per_phase", "4", "--data.num_eval", "64", "--trainer.val_check_interval", "10")
+ONLINE = ("--data.prompts_per_phase", "4", "--data.num_eval", "64", "--trainer.val_check_interval", "40")
+OFTEN = ("--trainer.val_check_interval", "10")  # for faults that only held-out samples tell from success
 OFFLINE = ("--data.num_eval", "64", "--trainer.val_check_interval", "10")
 LONG = ("--trainer.max_steps", "80")
 

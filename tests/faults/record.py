@@ -23,7 +23,13 @@ from fault import record  # noqa: E402
 
 from lit_rlhf.data import sources  # noqa: E402
 
-GROUPS = {"broken": plan.broken, "shipped": plan.shipped, "small": plan.small_seeds, "long": plan.long_runs}
+GROUPS = {
+    "tuning": plan.tuning,
+    "reporting": plan.reporting,
+    "shipped": plan.shipped,
+    "small": plan.small_seeds,
+    "long": plan.long_runs,
+}
 
 
 def remember_tasks():

@@ -5,7 +5,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
-from fault import LONG, Fault
+from fault import LONG, OFTEN, Fault
 from torch import nn
 
 ADAM = "--model.optimizer.init_args.lr"
@@ -350,6 +350,7 @@ FAULTS = [
             config,
             replace_rewards(mixed_with_length),
             at=25,
+            args=(*LONG, *OFTEN),
             kinds=("length_hacking", "truncation", "all_truncated"),
             causes=("reward_favours_length", "length_hacking"),
         )
@@ -361,6 +362,7 @@ FAULTS = [
             config,
             replace_rewards(shortness),
             at=25,
+            args=(*LONG, *OFTEN),
             kinds=("empty_completions",),
             causes=("short_answer_reward", "accepts_empty_answer"),
         )
@@ -372,6 +374,7 @@ FAULTS = [
             config,
             replace_rewards(letter_e),
             at=25,
+            args=(*LONG, *OFTEN),
             kinds=("reward_hacking", "repetition"),
             causes=("reward_model_exploited", "verifier_faulty", "reward_favours_repetition"),
         )
@@ -383,6 +386,7 @@ FAULTS = [
             config,
             replace_rewards(repeats),
             at=25,
+            args=(*LONG, *OFTEN),
             kinds=("repetition", "reward_hacking"),
             causes=("reward_favours_repetition", "verifier_faulty", "reward_model_exploited"),
         )

@@ -1,4 +1,4 @@
-"""The doctor's table: ``python tests/faults/score.py FOLDER [--every 10] [--seeds reporting]``."""
+"""The doctor's table: ``python tests/faults/score.py FOLDER [--every 10] [--groups tuning]``."""
 
 import argparse
 import sys
@@ -8,7 +8,6 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import plan
 from replay import replay
 
 from lit_rlhf_callbacks.symptoms.robust import wilson
@@ -18,7 +17,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--seeds", choices=[*plan.SEEDS, "both"], default="both")
+    parser.add_argument("--groups", nargs="+", default=["reporting", "long"], help="tuning, reporting, long")
     parser.add_argument("--misses", action="store_true", help="say what was found instead")
     args = parser.parse_args()
     broken(args)
@@ -29,10 +28,8 @@ def broken(args):
     print("| fault | config | seed | named | as | cause's place | raised after | onset error |")
     print("|---|---|---|---|---|---|---|---|")
     hits, kinds, delays, errors, total = 0, 0, [], [], 0
-    for path in sorted(args.folder.glob("broken-*.json.gz")) + sorted(args.folder.glob("long-*.json.gz")):
+    for path in (path for group in args.groups for path in sorted(args.folder.glob(f"{group}-*.json.gz"))):
         seed = int(path.name.split("-")[-1].split(".")[0])
-        if args.seeds != "both" and path.name.startswith("broken") and seed != plan.SEEDS[args.seeds]:
-            continue
         result = replay(path, args.every)
         recording, finding = result.recording, result.named or result.kind_named
         at = recording["at"]
