@@ -4,6 +4,7 @@ One family per file; each file has the kinds it knows (``KINDS``) and the rules 
 """
 
 from lit_rlhf_callbacks.symptoms import (
+    diverging,
     groups,
     held_out,
     identities,
@@ -13,12 +14,13 @@ from lit_rlhf_callbacks.symptoms import (
     preference,
     progress,
     resources,
+    resuming,
     reward_model,
-    setup_kinds,
     rewards,
+    setup_kinds,
     supervised,
-    updates,
     text,
+    updates,
 )
 from lit_rlhf_callbacks.symptoms.catalogue import Kind
 from lit_rlhf_callbacks.symptoms.finding import Rule
@@ -28,17 +30,19 @@ FAMILIES: tuple[tuple[tuple[Kind, ...], tuple[Rule, ...]], ...] = (
     (setup_kinds.KINDS, setup_kinds.RULES),
     (numerics.KINDS, numerics.RULES),
     (updates.KINDS, updates.RULES),
+    (diverging.KINDS, diverging.RULES),
     (supervised.KINDS, supervised.RULES),
     (held_out.KINDS, held_out.RULES),
     (preference.KINDS, preference.RULES),
     (pairs.KINDS, pairs.RULES),
     (reward_model.KINDS, reward_model.RULES),
-    (progress.KINDS, progress.RULES),
     (groups.KINDS, groups.RULES),
     (policy.KINDS, policy.RULES),
     (rewards.KINDS, rewards.RULES),
     (text.KINDS, text.RULES),
+    (progress.KINDS, progress.RULES),
     (resources.KINDS, resources.RULES),
+    (resuming.KINDS, resuming.RULES),
 )
 
 RULES: tuple[Rule, ...] = tuple(rule for _, rules in FAMILIES for rule in rules)

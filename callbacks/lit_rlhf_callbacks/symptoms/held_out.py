@@ -39,7 +39,7 @@ KINDS = (
         "A",
         "The held-out loss has turned up while the training loss falls",
         (TOO_MANY_EPOCHS, TOO_LITTLE_DATA, likely(LEARNING_RATE_TOO_HIGH, 1)),
-        explained_by=("loss_diverges",),
+        explained_by=("loss_diverges", "pairs_swapped", "labels_masked"),
     ),
 )
 
@@ -69,7 +69,7 @@ def turned_up(view: RunView) -> tuple[str, tuple[Evidence, ...], tuple[int, int]
     if any(value <= limit for value in later[-NUM_TURNED:]):
         return None
     trace = view.history[train].trace
-    then = [value for at, value in trace if at <= step][-NUM_LATE:]
+    then = [value for at, value in trace if at <= step][-NUM_LATE:] or view.history[train].start
     now = view.history[train].recent_values(NUM_LATE)
     if not then or sum(now) / len(now) >= (1 - TURNED) * sum(then) / len(then):
         return None

@@ -97,7 +97,6 @@ KINDS = (
         "§8",
         "Updates push the wrong way",
         (_ADVANTAGE_SIGN, likely(LEARNING_RATE_TOO_HIGH, 1), _PAIRS_SWAPPED),
-        explained_by=("loss_diverges",),
     ),
     Kind(
         "kl_estimator_wrong",

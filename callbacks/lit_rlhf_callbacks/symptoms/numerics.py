@@ -41,6 +41,8 @@ NUM_ZERO_WITHOUT_CONTRAST = 10  # a policy that solves its task has no contrast 
 NUM_LIVE = 20  # rows with signal before a spike can be told
 SPIKE = 10.0  # times the median of rows with signal
 NUM_SPIKES = 3
+HUGE_SPIKE = 100.0
+NUM_HUGE = 2
 VANISHED = math.log(20)
 
 
@@ -48,6 +50,13 @@ def _came_at_once(view: RunView) -> bool:
     """Tell whether the first bad value came within the first three updates."""
     firsts = [series.first_bad for series in view.history.series.values() if series.first_bad is not None]
     return bool(firsts) and min(firsts) <= (view.history.first_step or 0) + 3
+
+
+def _is_calm_between(view: RunView) -> bool | None:
+    """Tell whether half of the gradients lie below twice the start's: spikes apart, nothing grew."""
+    if not view.history.has("grad_norm"):
+        return None
+    return view.history["grad_norm"].recent_median(NUM_LIVE) < 2 * median(view.history["grad_norm"].start)
 
 
 _ORPO_LOG_ODDS = Cause(
@@ -59,9 +68,10 @@ _ORPO_LOG_ODDS = Cause(
 )
 _BAD_BATCH = Cause(
     "bad_batch",
-    "single batches hold broken rows",
-    1.0,
+    "single batches hold broken rows, or weigh far more than the others",
+    2.0,
     "python -m lit_rlhf inspect CONFIG, and read the rows of the updates that jumped",
+    (Sign("between the spikes gradients are what they were", _is_calm_between, 2.0, 0.5),),
 )
 _LENGTH_OUTLIER = Cause(
     "length_outlier",
@@ -87,7 +97,7 @@ KINDS = (
             likely(
                 LEARNING_RATE_TOO_HIGH,
                 4,
-                Sign("gradients grew tenfold before", rose("grad_norm", times=10.0), 3.0),
+                Sign("gradients grew before it", rose("grad_norm", times=2.0), 3.0, 0.3),
                 Sign("other metrics were still near their start", _came_at_once, 0.3),
             ),
             likely(BAD_REWARD, 1, Sign("this run has no reward function", lambda view: stage_of(view) != "rl", 0.01)),
@@ -112,7 +122,7 @@ KINDS = (
         "gradient_spikes",
         "A",
         "Single gradients are far above the rest",
-        (likely(LEARNING_RATE_TOO_HIGH, 3), _BAD_BATCH, _LENGTH_OUTLIER),
+        (likely(LEARNING_RATE_TOO_HIGH, 2), _BAD_BATCH, _LENGTH_OUTLIER),
         explained_by=("not_a_number", "loss_diverges", "kl_explosion", "zero_contrast", "entropy_collapse"),
     ),
     Kind(
@@ -172,7 +182,8 @@ def gradient_spikes(view: RunView) -> Alarm | None:
         return None
     center = median(value for _, value in live)
     spikes = [(step, value) for step, value in live if value > SPIKE * center]
-    if len(spikes) < NUM_SPIKES:
+    num_huge = sum(value > HUGE_SPIKE * center for _, value in spikes)
+    if len(spikes) < NUM_SPIKES and num_huge < NUM_HUGE:
         return None
     step, largest = max(spikes, key=lambda point: point[1])
     worse = _is_worse(view)
@@ -183,7 +194,8 @@ def gradient_spikes(view: RunView) -> Alarm | None:
         f"largest {largest / center:.0f} times at update {step}{damage}"
     )
     onset = (spikes[0][0], spikes[0][0])
-    return Alarm("gradient_spikes", "warn" if worse else "info", "statistical", summary, evidence, onset)
+    is_grave = bool(worse) or num_huge >= NUM_HUGE
+    return Alarm("gradient_spikes", "warn" if is_grave else "info", "statistical", summary, evidence, onset)
 
 
 def gradient_vanishing(view: RunView) -> Alarm | None:

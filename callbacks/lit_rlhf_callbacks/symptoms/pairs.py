@@ -1,5 +1,7 @@
 """Pairs that say nothing, or the opposite of what they should."""
 
+import math
+
 from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
 from lit_rlhf_callbacks.symptoms.causes import (
     LABELS_NOISY,
@@ -14,9 +16,10 @@ from lit_rlhf_callbacks.symptoms.readings import fact_below, start_of
 from lit_rlhf_callbacks.symptoms.updates import barely_moved
 
 NUM_LATE = 20
+NUM_POOLED = 30
 MIN_UPDATES = 40
 NUM_SIGMAS = 2.6
-CHANCE = 0.55  # what the share of right pairs may reach, at most, to be called chance
+CHANCE = 0.57  # what the share of right pairs may reach, at most, to be called chance
 WRONG = 0.45
 SURPRISING = 2.5  # how often less likely chosen completions may be than rejected ones of the same length
 NUM_SAME = 3  # rows
@@ -67,46 +70,49 @@ KINDS = (
 
 def pairs_swapped(view: RunView) -> Alarm | None:
     """Name rewards that order pairs the wrong way round, by more than chance."""
-    if _is_ready(view, "rewards/accuracies", num_rows=NUM_LATE):
-        values = view.history["rewards/accuracies"].recent_values(NUM_LATE)
+    name = "accuracy" if stage_of(view) == "reward_model" else "rewards/accuracies"
+    if view.history.has(name, num_rows=NUM_LATE):
+        values = view.history[name].recent_values(NUM_LATE)
         if _upper(values) < WRONG:
             share = mean_of(values).value
             summary = f"only {share:.0%} of pairs are ranked right: training pushes the other way"
-            evidence = (Evidence("rewards/accuracies", share, 0.5, WRONG, "share"),)
-            return Alarm("pairs_swapped", "critical", "statistical", summary, evidence)
+            return Alarm(
+                "pairs_swapped", "critical", "statistical", summary, (Evidence(name, share, 0.5, WRONG, "share"),)
+            )
+    held_out = _contradicted(view)
+    if held_out is not None:
+        return held_out
     return _swapped_at_start(view)
 
 
 def identical_pairs(view: RunView) -> Alarm | None:
-    """Name pairs whose two log-probs are equal to the last digit, three rows in a row."""
-    if not _is_ready(view, "logps/chosen", "logps/rejected", num_rows=3):
+    """Name pairs of which both sides score the same to the last digits, three rows in a row."""
+    is_reward_model = stage_of(view) == "reward_model"
+    names = ("rewards/chosen", "rewards/rejected") if is_reward_model else ("logps/chosen", "logps/rejected")
+    if stage_of(view) not in ("preference", "reward_model") or not view.history.has(*names, num_rows=NUM_SAME):
         return None
-    history = view.history
-    if history["logps/chosen"].last != history["logps/rejected"].last:
+    chosen, rejected = (view.history[name].recent_values(NUM_SAME) for name in names)
+    if any(abs(a - b) > 1e-6 * abs(a) or a == 0.0 for a, b in zip(chosen, rejected, strict=True)):
         return None
-    rows = zip(history["logps/chosen"].recent_values(3), history["logps/rejected"].recent_values(3), strict=True)
-    if any(chosen != rejected or chosen == 0.0 for chosen, rejected in rows):
-        return None
-    value, step = history["logps/chosen"].last, history["logps/chosen"].recent[-3][0]
-    evidence = (Evidence("logps/chosen", value, unit="nats"), Evidence("logps/rejected", value, unit="nats"))
-    summary = f"chosen and rejected completions have the same log-prob, {value:.4g}: the pairs are identical"
+    step = view.history[names[0]].recent[-NUM_SAME][0]
+    evidence = tuple(Evidence(name, values[-1]) for name, values in zip(names, (chosen, rejected), strict=True))
+    summary = f"chosen and rejected completions both score {chosen[-1]:.4g}: the pairs are identical"
     return Alarm("identical_pairs", "critical", "exact", summary, evidence, (step, step))
 
 
 def accuracy_at_chance(view: RunView) -> Alarm | None:
     """Name pairs that are still ranked by chance after enough updates, as far as their number can tell."""
-    if not _is_ready(view, "rewards/accuracies", num_rows=2 * NUM_LATE) or num_updates(view) < MIN_UPDATES:
+    if not _is_ready(view, "rewards/accuracies", num_rows=NUM_POOLED) or num_updates(view) < MIN_UPDATES:
         return None
     accuracies = view.history["rewards/accuracies"]
-    values = accuracies.recent_values(NUM_LATE)
+    values = accuracies.recent_values(NUM_POOLED)
     late = mean_of(values)
     if not accuracies.is_armed(NUM_LATE) or late.value < WRONG or _upper(values) > CHANCE:
         return None
     evidence = (Evidence("rewards/accuracies", late.value, 0.5, CHANCE, "share"),)
     summary = f"after {num_updates(view):.0f} updates {late.value:.1%} of pairs are ranked right: chance"
-    return Alarm(
-        "accuracy_at_chance", "warn", "statistical", summary, evidence, (first_update(view), first_update(view))
-    )
+    step = first_update(view)
+    return Alarm("accuracy_at_chance", "warn", "statistical", summary, evidence, (step, step))
 
 
 RULES: tuple[Rule, ...] = (pairs_swapped, identical_pairs, accuracy_at_chance)
@@ -120,6 +126,28 @@ def _upper(values: list[float]) -> float:
     """Return what a mean over rows may be at most; their scatter holds the number of pairs behind each."""
     mean = mean_of(values)
     return mean.value + NUM_SIGMAS * mean.error
+
+
+def _contradicted(view: RunView) -> Alarm | None:
+    """Name implicit rewards that order training pairs one way and held-out ones the other, twice."""
+    names = ("eval/rewards/chosen", "eval/rewards/rejected", "rewards/chosen", "rewards/rejected")
+    if not _is_ready(view, *names, num_rows=3) or not view.history.has(*names[2:], num_rows=NUM_LATE):
+        return None
+    if view.facts.get("reference") == "none":
+        return None  # without a reference these are log-probs, which say little of what was learned
+    chosen, rejected = (view.history[name].recent_values(2) for name in names[:2])
+    good, bad = (mean_of(view.history[name].recent_values(NUM_LATE)) for name in names[2:])
+    gap, error = good.value - bad.value, math.hypot(good.error, bad.error)
+    worst = max(one - other for one, other in zip(chosen, rejected, strict=True))
+    if gap < 5 * error or worst > -0.25 * gap:
+        return None
+    evidence = (
+        Evidence("eval/rewards/chosen", chosen[-1], rejected[-1], unit="reward"),
+        Evidence("rewards/chosen", good.value, bad.value, unit="reward"),
+    )
+    summary = f"chosen completions lead by {gap:.2g} in training and trail by {-worst:.2g} on held-out rows"
+    step = first_update(view)
+    return Alarm("pairs_swapped", "critical", "statistical", summary, evidence, (step, step))
 
 
 def _swapped_at_start(view: RunView) -> Alarm | None:

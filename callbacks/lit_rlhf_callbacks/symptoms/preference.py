@@ -105,18 +105,26 @@ def displacement(view: RunView) -> Alarm | None:
 
 
 def beta_scale(view: RunView) -> Alarm | None:
-    """Name a β for sums where means are compared (or the reverse), from the settings alone."""
-    beta, over = view.facts.get("beta"), view.facts.get("logps_over")
-    if stage_of(view) != "preference" or not isinstance(beta, int | float) or over not in ("sum", "mean"):
+    """Name a β for sums where means are compared (or the reverse), from settings, or from what rewards turn out to be.
+
+    Held-out rows are the same every time, so their reward must be β × the change of their log-prob.
+    """
+    beta, over = number(view, "beta"), view.facts.get("logps_over")
+    if stage_of(view) != "preference" or beta is None or over not in ("sum", "mean"):
         return None
     if view.facts.get("algorithm") not in (*REFERENCE_ANCHORED, "SimPO"):
         return None
-    if not (beta < 0.5 if over == "mean" else beta >= 1.0):
+    usual, step = (2.0 if over == "mean" else 0.1), first_update(view)
+    if beta < 0.5 if over == "mean" else beta >= 1.0:
+        evidence = (Evidence("rewards/margins", beta, usual, 0.5 if over == "mean" else 1.0, "beta"),)
+        summary = f"beta is {beta:g} where log-probs are {over}s over tokens, which want about {usual:g}"
+        return Alarm("beta_scale", "warn", "inferred", summary, evidence, (step, step))
+    share = _share_of_sum(view, beta) if over == "sum" else None
+    if share is None or share > 0.5:
         return None
-    evidence = (Evidence("rewards/margins", beta, threshold=0.5 if over == "mean" else 1.0, unit="beta"),)
-    usual = 2.0 if over == "mean" else 0.1
-    summary = f"beta is {beta:g} where log-probs are {over}s over tokens, which want about {usual:g}"
-    return Alarm("beta_scale", "warn", "inferred", summary, evidence, (first_update(view), first_update(view)))
+    evidence = (Evidence("eval/rewards/rejected", share, 1.0, 0.5, "of beta × log-ratio"),)
+    summary = f"held-out rewards are {share:.2f} of beta × the change of their log-prob, as if means were compared"
+    return Alarm("beta_scale", "critical", "exact", summary, evidence, (step, step))
 
 
 def margins_saturate(view: RunView) -> Alarm | None:
@@ -199,6 +207,17 @@ def _evaluations_worsen(view: RunView) -> tuple[Evidence, ...]:
         if name.startswith("sentinel/") and name.endswith("/sigma") and series.count and series.last < -2.5:
             found.append(Evidence(name, series.last, 0.0, -2.5, "σ"))
     return tuple(found)
+
+
+def _share_of_sum(view: RunView, beta: float) -> float | None:
+    """Return a held-out reward over β × the change of its log-prob since the start: 1 where sums are compared."""
+    history, names = view.history, ("eval/rewards/rejected", "eval/logps/rejected")
+    if not history.has(*names, num_rows=2) or view.facts.get("model.f_divergence", "reverse_kl") != "reverse_kl":
+        return None
+    reward, logps = (history[name] for name in names)
+    change = logps.last - logps.start[0]
+    is_whole = logps.trace[0][0] <= 1 and reward.last_step == logps.last_step
+    return reward.last / (beta * change) if is_whole and abs(change) > 0.5 else None
 
 
 def _is_summed(view: RunView) -> tuple[str, tuple[Evidence, ...]] | None:

@@ -10,6 +10,8 @@ from lit_rlhf_callbacks.symptoms.robust import shift
 
 SLOWED = math.log(2)
 NUM_SLOW = 30  # rows; a shared machine has bad minutes
+SLOW_PART = 2.0  # times as long as before
+TAKEN_OVER = 0.2  # more of an update than before
 NUM_ROWS = 5  # what has not come by then is not measured
 WANTED: dict[Stage, tuple[tuple[str, str, str], ...]] = {
     "rl": (
@@ -30,6 +32,7 @@ WANTED: dict[Stage, tuple[tuple[str, str, str], ...]] = {
     ),
     "sft": (("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),),
 }
+BY_TOKENS = ("time/rollout", "time/update", "time/score")  # as long as completions are
 DISTANCES = ("kl", "drift/forward_kl", "update/relative_norm")
 
 KINDS = (
@@ -99,7 +102,7 @@ KINDS = (
 
 
 def throughput_loss(view: RunView) -> Alarm | None:
-    """Say that updates take twice as long; a shared machine does that, too, so it is no warning."""
+    """Say that updates take twice as long; a warning only where one part of them alone slowed down."""
     history = view.history
     if history.has("tokens_per_second", num_rows=20):
         name, found = (
@@ -112,9 +115,29 @@ def throughput_loss(view: RunView) -> Alarm | None:
         return None
     if found is None:
         return None
-    evidence = (Evidence(name, found.value, found.baseline, found.threshold, "1/s", found.window),)
-    summary = f"{name} is {found.value:.3g} and was {found.baseline:.3g}"
-    return Alarm("throughput_loss", "info", "statistical", summary, evidence)
+    part = _slow_part(view)
+    evidence = (Evidence(name, found.value, found.baseline, found.threshold, window=found.window), *part)
+    why = f"; {part[0].metric} is {part[0].value:.2g} s and was {part[0].baseline:.2g}" if part else ""
+    summary = f"{name} is {found.value:.3g} and was {found.baseline:.3g}{why}"
+    return Alarm("throughput_loss", "warn" if part else "info", "statistical", summary, evidence)
+
+
+def _slow_part(view: RunView) -> tuple[Evidence, ...]:
+    """Return the part of an update that alone became slow: a busy machine slows all of them alike."""
+    parts = {name: series for name, series in view.history.series.items() if name.startswith("time/")}
+    parts = {name: series for name, series in parts.items() if series.is_armed(NUM_ROWS)}
+    before = {name: series.baseline_spread()[0] for name, series in parts.items()}
+    now = {name: series.recent_median(NUM_ROWS) for name, series in parts.items()}
+    whole = sum(before.values()), sum(now.values())
+    if not all(whole):
+        return ()
+    return tuple(
+        Evidence(name, now[name], before[name], SLOW_PART * before[name], "s")
+        for name in parts
+        if name not in BY_TOKENS
+        and now[name] > SLOW_PART * before[name]
+        and now[name] / whole[1] > before[name] / whole[0] + TAKEN_OVER
+    )
 
 
 def metric_missing(view: RunView) -> Alarm | None:

@@ -11,6 +11,7 @@ NUM_BEFORE = 10
 NUM_SIGMAS = 4.0
 RATE_JUMP = 2.0
 MATERIAL = 0.3  # of the level before
+GRAVE_JUMP = 5.0  # nobody raises a learning rate so much on purpose
 CONTINUOUS = (
     "nll",
     "preference_loss",
@@ -74,7 +75,8 @@ def resume_discontinuity(view: RunView) -> Alarm | None:
     text = ", ".join(f"{item.metric} {item.baseline:.3g} → {item.value:.3g}" for item in evidence)
     seam = (history.anchored_at, history.anchored_at + 1)
     summary = f"at the resume from update {seam[0]}: {text}"
-    return Alarm("resume_discontinuity", "warn" if found else "info", "statistical", summary, evidence, seam)
+    is_grave = bool(found) or (jump is not None and jump.value > GRAVE_JUMP * (jump.baseline or jump.value))
+    return Alarm("resume_discontinuity", "warn" if is_grave else "info", "statistical", summary, evidence, seam)
 
 
 RULES: tuple[Rule, ...] = (resume_discontinuity,)

@@ -17,7 +17,8 @@ from lit_rlhf_callbacks.symptoms.readings import change, fact_below, fact_is, nu
 from lit_rlhf_callbacks.symptoms.robust import wilson
 from lit_rlhf_callbacks.symptoms.updates import barely_moved
 
-NUM_LATE = 20
+NUM_LATE = 30
+NUM_ARMED = 20  # rows after the baseline
 MIN_UPDATES = 40
 LONG = 200  # updates after which a reward model that is at chance is no slow starter
 LATE = 0.6  # of the run; some heads wander for a hundred updates before they learn
@@ -78,12 +79,12 @@ KINDS = (
 
 def reward_model_at_chance(view: RunView) -> Alarm | None:
     """Name accuracy that cannot be told from a coin's, late in the run or where the weights hardly moved."""
-    if stage_of(view) != "reward_model" or not view.history.has("accuracy", num_rows=2 * NUM_LATE):
+    if stage_of(view) != "reward_model" or not view.history.has("accuracy", num_rows=NUM_LATE):
         return None
     accuracy = view.history["accuracy"]
     updates, planned = num_updates(view), number(view, "trainer.max_steps") or 0.0
-    is_late = updates >= LONG or (planned > 0 and updates >= max(LATE * planned, 2 * MIN_UPDATES))
-    if not accuracy.is_armed(NUM_LATE) or not (is_late or (updates >= MIN_UPDATES and barely_moved(view))):
+    is_late = updates >= LONG or (planned > 0 and updates >= max(LATE * planned, 1.5 * MIN_UPDATES))
+    if not accuracy.is_armed(NUM_ARMED) or not (is_late or (updates >= MIN_UPDATES and barely_moved(view))):
         return None
     late = mean_of(accuracy.recent_values(NUM_LATE))
     if late.value + NUM_SIGMAS * late.error > CHANCE or _is_better_held_out(view):
@@ -101,7 +102,7 @@ def reward_model_at_chance(view: RunView) -> Alarm | None:
 
 def reward_scores_drift(view: RunView) -> Alarm | None:
     """Say that scores' mean has left zero by many times what separates good from bad."""
-    if stage_of(view) != "reward_model" or not view.history.has("mean_reward", "margin", num_rows=2 * NUM_LATE):
+    if stage_of(view) != "reward_model" or not view.history.has("mean_reward", "margin", num_rows=NUM_LATE):
         return None
     mean = view.history["mean_reward"].recent_median(NUM_LATE)
     margin = max(abs(view.history["margin"].recent_median(NUM_LATE)), 0.5)
@@ -127,13 +128,29 @@ def reward_model_overfit(view: RunView) -> Alarm | None:
     if view.history.has("eval/accuracy"):
         points = list(view.history["eval/accuracy"].recent)
         then = next((value for step, value in reversed(points) if step <= onset[0]), points[0][1])
-        if points[-1][1] > then:
+        num = number(view, "num_eval")
+        noise = 2 * math.sqrt(then * (1 - then) / num) if num else 0.0
+        if points[-1][1] > then + noise:
             return None  # sure of itself, and right more often
         evidence = (*evidence, Evidence("eval/accuracy", points[-1][1], then, unit="share"))
     return Alarm("reward_model_overfit", "warn", "statistical", summary, evidence, onset)
 
 
-RULES: tuple[Rule, ...] = (reward_model_at_chance, reward_scores_drift, reward_model_overfit)
+def reward_model_order(view: RunView) -> Alarm | None:
+    """Name held-out comparisons that are wrong more often than chance, while training ones are right."""
+    if stage_of(view) != "reward_model" or not view.history.has("eval/accuracy", "accuracy", num_rows=2):
+        return None
+    held_out, num = view.history["eval/accuracy"], number(view, "num_eval")
+    train = mean_of(view.history["accuracy"].recent_values(NUM_LATE))
+    if not num or wilson(held_out.last * num, num, 3.0)[1] > 0.5 or train.value - 3 * train.error < 0.5:
+        return None
+    evidence = (Evidence("eval/accuracy", held_out.last, 0.5, 0.5, "share"), Evidence("accuracy", train.value, 0.5))
+    summary = f"{train.value:.0%} of training comparisons are right and only {held_out.last:.0%} of held-out ones"
+    step = first_update(view)
+    return Alarm("reward_model_order", "critical", "statistical", summary, evidence, (step, step))
+
+
+RULES: tuple[Rule, ...] = (reward_model_order, reward_model_at_chance, reward_scores_drift, reward_model_overfit)
 
 
 def _is_better_held_out(view: RunView) -> bool:

@@ -86,6 +86,19 @@ def test_a_gradient_that_vanishes_without_a_gain_is_named(view_of, noisy):
     assert gradient_vanishing(view_of(learned, 60, stage="sft")) is None
 
 
+def test_spikes_of_a_thousand_are_a_warning_even_without_harm(view_of, noisy):
+    norms = noisy(lambda step: 1000.0 if step in (40, 49) else 1.0, 0.1)
+    view = view_of({"grad_norm": norms, "nll": noisy(1.0, 0.02)}, 55, stage="sft")
+    assert gradient_spikes(view).severity == "warn"
+    assert rank(BY_ID["gradient_spikes"], view)[0].id == "bad_batch"
+
+
+def test_a_nan_out_of_the_blue_is_not_first_blamed_on_the_learning_rate(view_of):
+    columns = {"nll": [1.0] * 30 + [NAN], "grad_norm": [1.0] * 29 + [NAN, NAN]}
+    view = view_of(columns, 31, stage="sft", trainer__precision="32-true")
+    assert rank(BY_ID["not_a_number"], view)[0].id == "bad_data"
+
+
 @pytest.mark.parametrize("rule", [not_a_number, zero_gradient, gradient_spikes, gradient_vanishing])
 def test_rules_are_silent_without_anything_to_look_at(rule, view_of):
     assert rule(view_of({"my_metric": 1.0}, 60)) is None

@@ -54,6 +54,28 @@ def test_pairs_at_chance_after_fifty_updates_are_named(view_of, noisy):
     assert accuracy_at_chance(view_of(few_pairs, 60, **DPO)) is None  # 20 rows of 4 pairs cannot tell
 
 
+def test_a_reward_model_is_asked_the_same(view_of, noisy):
+    facts = {"stage": "reward_model"}
+    assert pairs_swapped(view_of({"accuracy": noisy(0.2, 0.08)}, 25, **facts)) is not None
+    assert pairs_swapped(view_of({"accuracy": noisy(0.52, 0.08)}, 25, **facts)) is None
+    same = {"rewards/chosen": 0.11, "rewards/rejected": 0.11}
+    assert identical_pairs(view_of(same, 3, **facts)) is not None
+    assert identical_pairs(view_of({**same, "rewards/rejected": 0.1101}, 3, **facts)) is None
+
+
+def test_training_and_held_out_pairs_that_contradict_each_other_are_named(view_of, noisy):
+    columns = {
+        "rewards/chosen": noisy(lambda step: 0.01 * step, 0.01),
+        "rewards/rejected": noisy(lambda step: -0.01 * step, 0.01, seed=1),
+        "eval/rewards/chosen": lambda step: {0: 0.0, 20: -0.3, 40: -0.5}.get(step),
+        "eval/rewards/rejected": lambda step: {0: 0.0, 20: 0.1, 40: 0.2}.get(step),
+    }
+    facts = {"stage": "preference", "algorithm": "KTO"}
+    assert pairs_swapped(view_of(columns, 45, first=0, **facts)).severity == "critical"
+    agree = {**columns, "eval/rewards/chosen": columns["eval/rewards/rejected"], "eval/rewards/rejected": 0.0}
+    assert pairs_swapped(view_of(agree, 45, first=0, **facts)) is None
+
+
 @pytest.mark.parametrize("rule", [pairs_swapped, identical_pairs, accuracy_at_chance])
 def test_rules_are_silent_without_anything_to_look_at(rule, view_of):
     assert rule(view_of({"my_metric": 1.0}, 60)) is None

@@ -68,6 +68,16 @@ def test_beta_has_the_scale_of_what_it_multiplies(view_of, beta, over, algorithm
         assert causes[0].setting.startswith(f"model.beta: {beta:g} → ")
 
 
+def test_held_out_rewards_tell_what_is_compared(view_of):
+    """beta × the change of a sum is the reward; a seventh of it is a mean over seven tokens."""
+    logps = lambda step: {0: -12.0, 20: -20.0, 40: -26.0}.get(step)  # noqa: E731
+    sums = {"eval/logps/rejected": logps, "eval/rewards/rejected": lambda step: {0: 0.0, 20: -0.8, 40: -1.4}.get(step)}
+    assert beta_scale(view_of(sums, 41, first=0, **DPO)) is None
+    means = {**sums, "eval/rewards/rejected": lambda step: {0: 0.0, 20: -0.11, 40: -0.2}.get(step)}
+    alarm = beta_scale(view_of(means, 41, first=0, **DPO))
+    assert (alarm.basis, alarm.severity) == ("exact", "critical")
+
+
 def test_a_saturated_loss_is_a_remark(view_of):
     facts = {**DPO, "step0__preference_loss": math.log(2)}
     columns = {"preference_loss": 0.005, "rewards/accuracies": 1.0}

@@ -22,6 +22,19 @@ def test_a_slow_reward_is_told_by_its_own_clock(view_of):
     assert rank(BY_ID["throughput_loss"], view_of(columns, 60))[0].id == "reward_slow"
 
 
+def test_one_part_that_alone_became_slow_is_a_warning(view_of, noisy):
+    columns = {
+        "tokens_per_second": noisy(lambda step: 1000.0 if step < 30 else 200.0, 20.0),
+        "time/rollout": noisy(0.5, 0.02),
+        "time/reward": noisy(lambda step: 0.01 if step < 30 else 2.0, 0.001),
+    }
+    view = view_of(columns, 80, stage="rl")
+    assert throughput_loss(view).severity == "warn"
+    assert rank(BY_ID["throughput_loss"], view)[0].id == "reward_slow"
+    busy = {**columns, "time/rollout": lambda step: 0.5 if step < 30 else 2.5, "time/reward": 0.01}
+    assert throughput_loss(view_of(busy, 80, stage="rl")).severity == "info"
+
+
 def test_what_a_log_cannot_show_is_listed_with_what_would_show_it(view_of):
     alarm = metric_missing(view_of({"reward": 0.3, "kl": 0.01, "grad_norm": 1.0}, 10, stage="rl"))
     assert alarm.severity == "info"

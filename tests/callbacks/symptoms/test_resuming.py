@@ -40,8 +40,10 @@ def test_a_loss_that_steps_at_the_seam_is_named_with_the_seam_as_its_onset(resum
 
 
 def test_another_learning_rate_alone_is_a_remark(resumed):
-    alarm = resume_discontinuity(resumed(learning_rate=1e-3))
+    alarm = resume_discontinuity(resumed(learning_rate=3e-4))
     assert (alarm.severity, alarm.evidence[0].metric) == ("info", "learning_rate")
+    assert resume_discontinuity(resumed(learning_rate=3e-3)).severity == "warn"  # nobody means that
+    assert resume_discontinuity(resumed(learning_rate=1e-5)).severity == "info"
     assert resume_discontinuity(resumed(learning_rate=1.1e-4)) is None
 
 

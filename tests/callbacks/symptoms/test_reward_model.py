@@ -8,6 +8,7 @@ from lit_rlhf_callbacks.symptoms.catalogue import rank
 from lit_rlhf_callbacks.symptoms.reward_model import (
     KINDS,
     reward_model_at_chance,
+    reward_model_order,
     reward_model_overfit,
     reward_scores_drift,
 )
@@ -56,6 +57,13 @@ def test_held_out_pairs_can_prove_that_it_is_no_chance(view_of, noisy):
 def test_learning_is_not_chance(view_of, noisy):
     columns = {**at_chance(noisy, 1e-6), "accuracy": noisy(0.66, 0.09)}
     assert reward_model_at_chance(view_of(columns, 200, **FACTS)) is None
+
+
+def test_held_out_pairs_below_chance_are_named_while_training_learns(view_of, noisy):
+    columns = {"accuracy": noisy(0.7, 0.08), "eval/accuracy": lambda step: {0: 0.5, 40: 0.4}.get(step)}
+    assert reward_model_order(view_of(columns, 45, first=0, **FACTS)).severity == "critical"
+    fine = {**columns, "eval/accuracy": lambda step: {0: 0.5, 40: 0.47}.get(step)}
+    assert reward_model_order(view_of(fine, 45, first=0, **FACTS)) is None
 
 
 def test_scores_that_wander_off_are_named(view_of):

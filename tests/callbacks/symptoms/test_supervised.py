@@ -5,8 +5,9 @@ import math
 import pytest
 
 from lit_rlhf_callbacks.symptoms.catalogue import rank
+from lit_rlhf_callbacks.symptoms.diverging import KINDS, loss_diverges
 from lit_rlhf_callbacks.symptoms.held_out import held_out_overfit
-from lit_rlhf_callbacks.symptoms.supervised import KINDS, loss_diverges, loss_flat
+from lit_rlhf_callbacks.symptoms.supervised import loss_flat
 
 BY_ID = {kind.id: kind for kind in KINDS}
 IPO = {"stage": "preference", "algorithm": "IPO", "step0__preference_loss": 25.0, "beta": 0.1}
@@ -27,6 +28,34 @@ def test_a_loss_above_its_start_with_larger_gradients_is_named(view_of, noisy):
     assert loss_diverges(view_of({**columns, "grad_norm": 1.0}, 20, stage="sft")) is None  # nothing else agrees
     learns = {**columns, "nll": noisy(lambda step: 1.0 - 0.01 * step, 0.1)}
     assert loss_diverges(view_of(learns, 20, stage="sft")) is None
+
+
+def test_a_loss_of_the_wrong_sign_climbs_by_updates_of_a_usual_size(view_of, noisy):
+    columns = {
+        "nll": noisy(lambda step: 1.0 + 0.1 * step, 0.05),
+        "grad_norm": noisy(lambda step: 1.0 + 0.2 * step, 0.05),
+        "update/relative_norm": lambda step: 1e-3 if step == 1 or step % 10 == 0 else None,
+    }
+    view = view_of(columns, 20, stage="sft")
+    assert loss_diverges(view) is not None
+    assert rank(BY_ID["loss_diverges"], view)[0].id == "loss_sign"
+    fast = {**columns, "update/relative_norm": lambda step: 0.05 if step == 1 or step % 10 == 0 else None}
+    assert rank(BY_ID["loss_diverges"], view_of(fast, 20, stage="sft"))[0].id == "learning_rate_too_high"
+
+
+def test_training_rows_unlike_held_out_ones_are_named_by_what_they_do_to_those(view_of, noisy):
+    columns = {
+        "nll": noisy(lambda step: max(2.0, 6.0 - 0.2 * step), 0.05),
+        "eval/nll": at_steps((0, 0.15), (20, 0.9), (40, 1.6)),
+        "update/relative_norm": at_steps((1, 2e-3), (10, 2e-3), (20, 2e-3)),
+    }
+    view = view_of(columns, 30, first=0, stage="sft")
+    assert loss_diverges(view).evidence[0].metric == "eval/nll"
+    assert {cause.id for cause in rank(BY_ID["loss_diverges"], view)[:2]} == {"bad_data", "labels_shuffled"}
+    harmless = {**columns, "eval/nll": at_steps((0, 0.15), (20, 0.12), (40, 0.1))}
+    assert loss_diverges(view_of(harmless, 50, first=0, stage="sft")) is None
+    alike = {**columns, "nll": noisy(0.15, 0.01)}
+    assert loss_diverges(view_of(alike, 50, first=0, stage="sft")) is None
 
 
 def test_a_bump_at_the_start_is_no_divergence(view_of, noisy):
@@ -110,6 +139,14 @@ def test_a_held_out_loss_that_turns_twice_while_training_falls_is_overfitting(vi
     assert held_out_overfit(view_of(few, 90, first=0, stage="sft")) is None  # within noise
     both = {**columns, "nll": noisy(1.0, 0.01)}
     assert held_out_overfit(view_of(both, 90, first=0, stage="sft")) is None
+
+
+def test_rows_that_are_learned_by_heart_may_hurt_from_the_first_update(view_of, noisy):
+    columns = {
+        "nll": noisy(lambda step: max(0.02, 0.2 - 0.003 * step), 0.005),
+        "eval/nll": at_steps((0, 0.2), (20, 0.26), (40, 0.33)),
+    }
+    assert held_out_overfit(view_of(columns, 50, first=0, stage="sft")).onset == (0, 20)
 
 
 @pytest.mark.parametrize("rule", [loss_diverges, loss_flat, held_out_overfit])
