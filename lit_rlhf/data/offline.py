@@ -33,8 +33,8 @@ from lit_rlhf.data.table import ExampleTable
 from lit_rlhf.data.tally import Tally
 from lit_rlhf.data.tokenising import tokenise_part
 from lit_rlhf.data.window_loader import WindowLoader
-from lit_rlhf_callbacks.checks.overlap import count_shared
 from lit_rlhf_callbacks.errors import UserError
+from lit_rlhf_callbacks.shared_prompts import count_shared
 
 EVAL_EXAMPLES = 64  # per batch, over all ranks
 EVAL_TOKENS = 16_384  # padded tokens per forward without gradients, unless a budget is set

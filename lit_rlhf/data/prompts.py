@@ -9,8 +9,8 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lit_rlhf.data.loader import EvalLoader, PhaseLoader, permutation
 from lit_rlhf.data.seed import global_seed
 from lit_rlhf.data.sources import Row, load_rows
-from lit_rlhf_callbacks.checks.overlap import count_shared
 from lit_rlhf_callbacks.errors import UserError
+from lit_rlhf_callbacks.shared_prompts import count_shared
 
 EVAL_BATCH_SIZE = 256
 

@@ -1,28 +1,16 @@
 """Whether held-out prompts are really held out."""
 
-from collections.abc import Hashable, Iterable
-
 from lit_rlhf_callbacks.checks.result import failed, passed, unknown
 from lit_rlhf_callbacks.symptoms.finding import CheckResult
 
 MATERIAL = 0.1  # of the held-out prompts
 
 
-def count_shared(train: Iterable[Hashable], held_out: Iterable[Hashable]) -> int:
-    """Count held-out prompts that also are training prompts, exactly.
-
-    >>> count_shared(["a", "b"], ["b", "c", "b"])
-    2
-    """
-    seen = set(train)
-    return sum(prompt in seen for prompt in held_out)
-
-
 def check_overlap(num_shared: int, num_held_out: int, *, step: int = 0) -> CheckResult:
     """Judge how many held-out prompts are trained on.
 
     Args:
-        num_shared: Of `count_shared`.
+        num_shared: Of `shared_prompts.count_shared`.
         num_held_out: All held-out prompts.
         step: Updates made.
     """
