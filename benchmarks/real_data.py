@@ -19,7 +19,8 @@ from typing import Any
 import real_rows
 import torch
 from lightning.pytorch import Trainer, seed_everything
-from real_reports import REPORTS, HeldOut, Progress
+from real_measure import HeldOut, Progress
+from real_reports import REPORTS
 
 from lit_rlhf import algorithms
 from lit_rlhf.algorithms.base import adamw
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     )
     trainer.fit(module, data)
     found = REPORTS[options.stage](held_out, files)
-    trained = {"updates": trainer.global_step, "epochs": trainer.current_epoch, "learning rate": rate}
+    trained = {"updates": trainer.global_step, "rows per update": options.examples_per_update, "learning rate": rate}
     return {"stage": options.stage, "model": options.model, "seed": options.seed, **trained, **found}
 
 
