@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +148,10 @@ def _read_json(path: Path) -> tuple[list[Row], dict[str, Any]]:
 
 def _read_events(path: Path) -> list[Row]:
     try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        reader = import_module("tensorboard.backend.event_processing.event_accumulator")
     except ImportError:
         raise UserError(f"doctor: to read {path.name}, a TensorBoard file: pip install tensorboard") from None
-    events = EventAccumulator(str(path), size_guidance={"scalars": 0})
+    events = reader.EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
     return [
         {"step": float(event.step), tag: event.value}

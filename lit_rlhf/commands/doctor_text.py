@@ -7,13 +7,13 @@ from lit_rlhf_callbacks.finding_text import describe, describe_all
 from lit_rlhf_callbacks.run_log import RunLog
 from lit_rlhf_callbacks.symptoms.coverage import ENOUGH, armed_families, out_of_reach
 from lit_rlhf_callbacks.symptoms.diagnosis import Diagnosis
-from lit_rlhf_callbacks.symptoms.finding import SEVERITIES
+from lit_rlhf_callbacks.symptoms.finding import SEVERITIES, Finding
 
 
 def exit_status(diagnosis: Diagnosis, fail_on: str | None) -> int:
     """Return 1 for a warning that still holds and 3 for a critical finding, from severity ``fail_on`` on; else 0."""
     gravest = max((SEVERITIES.index(finding.severity) for finding in diagnosis.active()), default=0)
-    if fail_on is None or gravest < SEVERITIES.index(fail_on):  # type: ignore[arg-type]
+    if fail_on is None or gravest < SEVERITIES.index(fail_on):
         return 0
     return 3 if SEVERITIES[gravest] == "critical" else 1
 
@@ -24,9 +24,10 @@ def as_text(name: str, log: RunLog, diagnosis: Diagnosis) -> str:
     algorithm = f", {log.facts['algorithm']}" if log.facts.get("algorithm") else ""
     span = f"updates {steps[0]} to {steps[-1]}" if steps else "no updates"
     active = diagnosis.active()
-    over = [finding for finding in diagnosis.findings.values() if not finding.is_active]
+    over = _over(diagnosis)
     parts = [f"{name}: {len(steps)} rows, {span}{algorithm}"]
-    parts.append(describe_all(active) if active else "No finding.")
+    parts += [] if any(finding.severity != "info" for finding in active) else ["No finding."]
+    parts += [describe_all(active)] if active else []
     parts += ["\n".join(describe(finding) for finding in over)] if over else []
     parts.append("\n".join(_coverage(log, diagnosis)))
     return "\n\n".join(parts)
@@ -45,7 +46,7 @@ def as_record(log: RunLog, diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _over(diagnosis: Diagnosis) -> list[Any]:
+def _over(diagnosis: Diagnosis) -> list[Finding]:
     return [finding for finding in diagnosis.findings.values() if not finding.is_active]
 
 
