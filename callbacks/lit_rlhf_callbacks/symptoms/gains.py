@@ -2,17 +2,19 @@
 
 import math
 from functools import lru_cache
-from itertools import pairwise
-from statistics import median
+from itertools import accumulate, pairwise
+from statistics import median, pstdev
 from typing import NamedTuple
 
 from lit_rlhf_callbacks.symptoms.finding import RunView
-from lit_rlhf_callbacks.symptoms.history import Series
+from lit_rlhf_callbacks.symptoms.history import NUM_RECENT, Series
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
+from lit_rlhf_callbacks.symptoms.robust import shift
 
 EVAL = "eval/pass_at_1"
 NUM_SIGMAS = 2.5
 MATERIAL = 0.5  # of the spread within a group at the start: 0.25 for rewards of 0 and 1, half of them right
+A_THIRD = 1 / 3
 UNKNOWN_GROUPS = 4.0  # groups per row where nobody says
 UNKNOWN_COMPLETIONS = 16.0
 SMALLEST_SCALE = 1e-3
@@ -72,12 +74,12 @@ def is_plain_advantage(view: RunView) -> bool:
     return view.facts.get("model.advantage_scale") == "none" and view.facts.get("algorithm") != "MaxRL"
 
 
-def reward_gain(view: RunView, num_rows: int = NUM_LATE) -> Gain | None:
+def reward_gain(view: RunView) -> Gain | None:
     """Compare the reward's last rows with its first three; the error is that of the rows' own scatter."""
     if not view.history.has("reward", num_rows=6):
         return None
     reward = view.history["reward"]
-    return _gain_of(reward, reward.count, num_rows)
+    return _gain_of(reward, reward.count)
 
 
 def eval_gain(view: RunView) -> Gain | None:
@@ -94,13 +96,28 @@ def eval_gain(view: RunView) -> Gain | None:
     return Gain(start, now, math.sqrt((start * (1 - start) + now * (1 - now)) / num) if 0 <= now <= 1 else 0.0)
 
 
-def reward_moved(view: RunView, *, up: bool) -> bool | None:
-    """Tell whether the reward changed by a size that matters, beyond its noise."""
+def has_risen(view: RunView) -> bool | None:
+    """Tell whether the reward rose since the start by a size that matters, beyond its noise."""
     gain = reward_gain(view)
     if gain is None:
         return None
-    size = gain.size if up else -gain.size
-    return size > max(MATERIAL * (reward_scale(view) or 0.0), NUM_SIGMAS * gain.error, SMALLEST_SCALE)
+    return gain.size > max(MATERIAL * (reward_scale(view) or 0.0), NUM_SIGMAS * gain.error, SMALLEST_SCALE)
+
+
+def has_fallen(view: RunView) -> bool | None:
+    """Tell whether the reward fell: below its baseline, or before there is one, to a third of its first rows.
+
+    Three rows are few: with 64 samples per update their median is off by as much as a run gains in a hundred updates.
+    """
+    gain = reward_gain(view)
+    if gain is None:
+        return None
+    size = max(MATERIAL * (reward_scale(view) or 0.0), SMALLEST_SCALE)
+    if shift(view.history["reward"], "down", min_size=size) is not None:
+        return True
+    is_share = 0.0 <= gain.now <= gain.start <= 1.0
+    lost = gain.now < A_THIRD * gain.start if is_share else -gain.size > 3 * size
+    return lost and -gain.size > 2 * NUM_SIGMAS * gain.error
 
 
 def has_learned(view: RunView) -> bool | None:
@@ -108,25 +125,38 @@ def has_learned(view: RunView) -> bool | None:
     held_out = eval_gain(view)
     if held_out is not None and (held_out.is_up or held_out.is_down):
         return held_out.is_up
-    rises = reward_moved(view, up=True)
+    rises = has_risen(view)
     if rises and held_out is not None:
         return None  # the reward says so, and answers that are not rewarded do not, or not yet
     return rises
 
 
 def fell_from_peak(view: RunView) -> bool:
-    """Tell whether the reward lost half of what it had gained, and more than its noise."""
-    gain = reward_gain(view, 5)
-    if gain is None:
+    """Tell whether the reward lost half of what it had gained: means of 15 rows, since one lucky row is no peak."""
+    gain = reward_gain(view)
+    if gain is None or view.history["reward"].count < 2 * NUM_LATE:
         return False
-    size = max(MATERIAL * (reward_scale(view) or 0.0), 2 * NUM_SIGMAS * gain.error, SMALLEST_SCALE)
     values = [value for _, value in view.history["reward"].trace]
-    if max(values) - gain.now <= size:
+    now = sum(values[-NUM_LATE:]) / NUM_LATE
+    size = max(MATERIAL * (reward_scale(view) or 0.0), 2 * NUM_SIGMAS * gain.error, SMALLEST_SCALE)
+    if len(values) < 2 * NUM_LATE or max(values) - now <= size:
         return False
-    neighbours = zip(values, values[1:], values[2:], strict=False)
-    best = max((median(three) for three in neighbours), default=gain.start)  # one lucky row is no peak
-    lost = best - gain.now
-    return lost > size and lost > 0.5 * (best - gain.start)
+    sums = [0.0, *accumulate(values)]
+    best = max(later - earlier for later, earlier in zip(sums[NUM_LATE:], sums, strict=False)) / NUM_LATE
+    return best - now > max(size, 0.5 * (best - gain.start))
+
+
+def is_falling(view: RunView) -> bool:
+    """Tell whether the last ten rows of the reward lie below the thirty before them by more than chance.
+
+    Weak by itself, since it is asked at every row: only where something else says that the run is in trouble.
+    """
+    values = view.history["reward"].recent_values(NUM_RECENT) if view.history.has("reward", num_rows=NUM_RECENT) else []
+    if not values:
+        return False
+    late, before = values[-10:], values[:-10]
+    spread = pstdev(before)
+    return sum(late) / 10 < sum(before) / len(before) - 2 * spread * math.sqrt(1 / 10 + 1 / len(before))
 
 
 def pass_rate(view: RunView) -> float | None:
@@ -145,6 +175,12 @@ def is_too_easy(view: RunView) -> bool | None:
     return None if rate is None else rate >= HIGH
 
 
+def is_mostly_right(view: RunView) -> bool | None:
+    """Tell whether more than half of the answers are right."""
+    rate = pass_rate(view)
+    return None if rate is None else rate > 0.5
+
+
 def is_too_hard(view: RunView) -> bool | None:
     """Tell whether hardly any answer is right."""
     rate = pass_rate(view)
@@ -152,8 +188,8 @@ def is_too_hard(view: RunView) -> bool | None:
 
 
 @lru_cache(maxsize=16)  # many rules ask within a row; a series with this many values does not change
-def _gain_of(reward: Series, count: int, num_rows: int) -> Gain:
-    late = reward.recent_values(max(1, min(num_rows, count - len(reward.start))))
+def _gain_of(reward: Series, count: int) -> Gain:
+    late = reward.recent_values(max(1, min(NUM_LATE, count - len(reward.start))))
     rows = reward.baseline if len(reward.baseline) > 2 else late
     noise = math.sqrt(sum((b - a) ** 2 for a, b in pairwise(rows)) / max(1, len(rows) - 1) / 2)
     error = noise * math.sqrt(1 / len(reward.start) + 1 / len(late))

@@ -10,7 +10,7 @@ from lit_rlhf_callbacks.symptoms.causes import (
     likely,
 )
 from lit_rlhf_callbacks.symptoms.finding import RunView
-from lit_rlhf_callbacks.symptoms.gains import is_too_easy, is_too_hard, reward_moved
+from lit_rlhf_callbacks.symptoms.gains import has_risen, is_mostly_right, is_too_easy, is_too_hard
 from lit_rlhf_callbacks.symptoms.readings import above, below, check_failed, fact_below, rose, start_of
 
 
@@ -29,7 +29,7 @@ def _fell_to_third(view: RunView) -> bool | None:
 
 
 def _is_worse(view: RunView) -> bool | None:
-    rises = reward_moved(view, up=True)
+    rises = has_risen(view)
     return None if rises is None else not rises
 
 
@@ -38,10 +38,18 @@ _TOO_EASY = Cause(
     "the task is too easy: nearly all samples are right",
     1.0,
     "look at reward and eval/pass_at_1: near the top if this is it; take harder prompts, or drop_zero_std",
-    (Sign("at least 80 % of the answers are right", is_too_easy, 8.0, 0.1),),
+    (
+        Sign("at least 80 % of the answers are right", is_too_easy, 6.0, 0.3),
+        Sign("more than half of the answers are right", is_mostly_right, 2.0, 0.2),
+    ),
     lambda view: "model.drop_zero_std: false → true" if view.facts.get("model.drop_zero_std") is False else None,
 )
-_TOO_HARD = likely(TASK_TOO_HARD, 1, Sign("at most 20 % of the answers are right", is_too_hard, 8.0, 0.1))
+_TOO_HARD = likely(
+    TASK_TOO_HARD,
+    1,
+    Sign("at most 20 % of the answers are right", is_too_hard, 6.0, 0.3),
+    Sign("more than half of the answers are right", is_mostly_right, 0.1),
+)
 ALL_TRUNCATED = Cause(
     "all_truncated",
     "completions are cut before they reach an answer",

@@ -1,7 +1,7 @@
 """What comparing the completions of a prompt needs: rewards that differ within groups (symptom F)."""
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Basis, Evidence, Rule, RunView, Severity
-from lit_rlhf_callbacks.symptoms.gains import has_learned, num_groups, pass_rate, reward_moved
+from lit_rlhf_callbacks.symptoms.gains import has_learned, has_risen, num_groups, pass_rate
 from lit_rlhf_callbacks.symptoms.group_kinds import KINDS
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
 from lit_rlhf_callbacks.symptoms.robust import share_above, shift
@@ -11,6 +11,7 @@ __all__ = ["KINDS", "RULES"]
 NUM_IMMEDIATE = 3
 MOSTLY_EQUAL = 0.5
 NEARLY_ALL = 0.9
+HARDLY_ANY = 0.85  # equal groups in a run that has learned its prompts: time to stop, or for harder ones
 FEW_SUCH_ROWS = 20.0  # groups or completions that must agree before a constant is taken for one
 TEN_TIMES = 2.3  # on the log scale
 THREE_TIMES = 1.1
@@ -31,7 +32,8 @@ def zero_contrast(view: RunView) -> Alarm | None:
     share = sum(series.recent_values(num_rows)) / num_rows
     severity: Severity = "critical" if share > NEARLY_ALL else "warn"
     if _is_solved(view):
-        severity = "info"
+        is_over = share_above(series, HARDLY_ANY, trials_per_row=groups, num_rows=2 * NUM_LATE)
+        severity = "warn" if is_over else "info"
     rate = pass_rate(view)
     at = "" if rate is None else f", at a pass rate of {rate:.0%}"
     summary = f"in {share:.0%} of the groups all rewards are equal (last {num_rows} rows){at}"
@@ -115,7 +117,7 @@ def _basis(name: str) -> Basis:
 def _is_solved(view: RunView) -> bool:
     """Tell whether equal rewards are what success looks like here: most answers right, and more than at the start."""
     learned = has_learned(view)
-    if not (reward_moved(view, up=True) if learned is None else learned):
+    if not (has_risen(view) if learned is None else learned):
         return False
     rate = pass_rate(view)
     return rate is None or rate > MOSTLY_EQUAL

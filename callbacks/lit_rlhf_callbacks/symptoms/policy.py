@@ -6,9 +6,11 @@ from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView, 
 from lit_rlhf_callbacks.symptoms.gains import (
     eval_gain,
     fell_from_peak,
+    has_fallen,
     has_learned,
+    has_risen,
+    is_falling,
     pass_rate,
-    reward_moved,
 )
 from lit_rlhf_callbacks.symptoms.policy_kinds import KINDS, is_learned_reward
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
@@ -23,7 +25,7 @@ EIGHT_TIMES = 2.08
 NO_CONTRAST = 0.8
 NOT_SOLVED = 0.85
 SPREAD_OUT = 0.2  # nats
-FAR, VERY_FAR = 2.0, 10.0  # KL per token over the start policy's own entropy
+FAR, VERY_FAR = 1.0, 10.0  # KL per token over the start policy's own entropy
 LEAST_ENTROPY = 0.1  # nats; below this the ratio to entropy says little
 CLIPPED, MOSTLY_CLIPPED = 0.3, 0.5
 MIN_CLIPPING_ROWS = 8
@@ -57,7 +59,7 @@ def entropy_explosion(view: RunView) -> Alarm | None:
     start, now = start_of(view, "entropy"), level_of(view, "entropy", NUM_SOON)
     if start is None or now is None or now < max(2 * start, start + SPREAD_OUT):
         return None
-    got_worse = reward_moved(view, up=False) or fell_from_peak(view)
+    got_worse = has_fallen(view) or fell_from_peak(view)
     if not got_worse and (has_learned(view) is not False or not _rose_for_long(view)):
         return None
     level = level_of(view, "reward", NUM_SOON)
@@ -83,8 +85,9 @@ def kl_explosion(view: RunView) -> Alarm | None:
     is_far = now > VERY_FAR * entropy
     if rise is None and not is_far and metric == "kl":
         return None
-    got_worse = reward_moved(view, up=False) or fell_from_peak(view) or _held_out_fell(view)
-    if not got_worse and (not is_far or reward_moved(view, up=True)):
+    got_worse = has_fallen(view) or fell_from_peak(view) or _held_out_fell(view)
+    got_worse = got_worse or (now > 2 * FAR * entropy and is_falling(view))
+    if not got_worse and (not is_far or has_risen(view)):
         return None
     evidence = (Evidence(metric, now, series.start[0], FAR * entropy, "nats/token"),)
     summary = (
@@ -161,7 +164,7 @@ def _harm_of_certainty(view: RunView) -> tuple[str, Evidence] | None:
         value, before = level_of(view, metric, NUM_SOON), start_of(view, metric)
         if value is not None and before is not None and value > before + bound:
             return f"{value:.0%} {words}", Evidence(metric, value, before, before + bound, "share")
-    if level is not None and reward_moved(view, up=True) is False and has_learned(view) is False and _is_poor(view):
+    if level is not None and has_risen(view) is False and has_learned(view) is False and _is_poor(view):
         return f"the reward has not risen ({start:.3g} → {level:.3g})", reward
     equal, rate = level_of(view, "frac_reward_zero_std", NUM_LATE), pass_rate(view)
     if equal is not None and rate is not None and equal > NO_CONTRAST and rate < NOT_SOLVED:

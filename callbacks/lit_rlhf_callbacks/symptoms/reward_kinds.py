@@ -86,7 +86,7 @@ _NO_EVALUATION = Cause(
 _ADVANTAGE_SIGN = Cause(
     "advantage_sign",
     "the update lowers what is rewarded",
-    1.0,
+    2.0,
     "look at the check of the update's direction: mean of advantage × change of log-prob below 0 if this is it",
     (Sign("the check of the update's direction failed", check_failed("update_direction"), 30.0, 0.05),),
 )

@@ -3,7 +3,15 @@
 from statistics import median
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
-from lit_rlhf_callbacks.symptoms.gains import EVAL, eval_gain, fell_from_peak, has_learned, reward_gain, reward_moved
+from lit_rlhf_callbacks.symptoms.gains import (
+    EVAL,
+    eval_gain,
+    fell_from_peak,
+    has_fallen,
+    has_learned,
+    has_risen,
+    reward_gain,
+)
 from lit_rlhf_callbacks.symptoms.history import NUM_BASELINE
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, start_of
 from lit_rlhf_callbacks.symptoms.reward_kinds import KINDS, is_auxiliary
@@ -20,7 +28,7 @@ NUM_SIGMAS = 2.5
 
 def reward_hacking(view: RunView) -> Alarm | None:
     """Name a reward that has risen while held-out answers got worse, or a text metric says that they must have."""
-    if not reward_moved(view, up=True):
+    if not has_risen(view):
         return None
     gain = reward_gain(view)
     assert gain is not None
@@ -46,15 +54,15 @@ def reward_hacking(view: RunView) -> Alarm | None:
 
 def reward_falls(view: RunView) -> Alarm | None:
     """Name a reward that has fallen below its start, or lost half of what it had gained, beyond its noise."""
-    has_fallen = reward_moved(view, up=False)
-    if not has_fallen and not (view.history.has("reward", num_rows=NUM_BASELINE) and fell_from_peak(view)):
+    is_below = has_fallen(view)
+    if not is_below and not fell_from_peak(view):
         return None
     held_out = eval_gain(view)
-    if held_out is not None and held_out.is_up and not has_fallen:
+    if held_out is not None and held_out.is_up and not is_below:
         return None
     start, level = start_of(view, "reward"), level_of(view, "reward", 5)
     evidence = (Evidence("reward", level or 0.0, start, unit="reward"),)
-    below = f"below its start ({start:.3g})" if has_fallen else "far below its best"
+    below = f"below its start ({start:.3g})" if is_below else "far below its best"
     return Alarm("reward_falls", "warn", "statistical", f"the reward is {level:.3g}, {below}", evidence)
 
 
@@ -63,7 +71,7 @@ def reward_variance_jump(view: RunView) -> Alarm | None:
     if not view.history.has("reward_std", "reward") or has_learned(view):
         return None
     rise = shift(view.history["reward_std"], "up", scale="log", min_size=THREE_TIMES)
-    if rise is None or reward_moved(view, up=True):
+    if rise is None or has_risen(view):
         return None
     evidence = (
         Evidence("reward_std", rise.value, rise.baseline, rise.threshold, "reward", rise.window),
@@ -76,7 +84,7 @@ def reward_variance_jump(view: RunView) -> Alarm | None:
 def reward_term_dominates(view: RunView) -> Alarm | None:
     """Name a part of the reward that falls while another one rises and takes the sum along."""
     terms = [name for name in view.history.series if name.startswith("rewards/") and name.endswith("/mean")]
-    if len(terms) < 2 or not reward_moved(view, up=True):
+    if len(terms) < 2 or not has_risen(view):
         return None
     held_out = eval_gain(view)
     if held_out is not None and held_out.is_up:
@@ -103,7 +111,7 @@ def reward_drift(view: RunView) -> Alarm | None:
     if not view.history.has("reward", num_rows=NUM_BASELINE + NUM_LATE):
         return None
     gain = reward_gain(view)
-    if gain is None or not (reward_moved(view, up=True) or reward_moved(view, up=False)):
+    if gain is None or not (has_risen(view) or has_fallen(view)):
         return None
     summary = f"the reward moved from {gain.start:.3g} to {gain.now:.3g}, and no held-out measure is logged"
     evidence = (Evidence("reward", gain.now, gain.start, unit="reward"),)

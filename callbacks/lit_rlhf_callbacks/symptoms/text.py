@@ -1,7 +1,19 @@
 """Completions that are cut, endless, drawn out, empty, or repeat themselves (symptoms B, D and E)."""
 
+import math
+
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView, Severity
-from lit_rlhf_callbacks.symptoms.gains import eval_gain, has_learned, num_completions, reward_moved
+from lit_rlhf_callbacks.symptoms.gains import (
+    EVAL,
+    Gain,
+    eval_gain,
+    has_fallen,
+    has_learned,
+    has_risen,
+    num_completions,
+    reward_gain,
+    reward_scale,
+)
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, start_of
 from lit_rlhf_callbacks.symptoms.robust import share_above, shift
 from lit_rlhf_callbacks.symptoms.text_kinds import KINDS
@@ -20,6 +32,7 @@ FOLLOWS_LENGTH = 0.2  # correlation of reward and length
 MORE_CUT = 0.1
 EMPTY, MOSTLY_EMPTY = 0.1, 0.5
 REPEATS, LOOPS = 0.2, 0.6
+KEEPS_UP = 0.25
 CLIPPED, LENGTH, CORRELATION = "completions/clipped_ratio", "completions/mean_length", "rewards/length_correlation"
 
 
@@ -75,14 +88,13 @@ def length_hacking(view: RunView) -> Alarm | None:
     if growth is None:
         return None
     held_out = eval_gain(view)
-    if held_out is not None and held_out.is_up:
+    if held_out is not None and (held_out.is_up or _keeps_up(view, held_out)):
         return None
     strength = level_of(view, CORRELATION)
     follows = strength is not None and strength > FOLLOWS_LENGTH
     cut, cut_before = level_of(view, CLIPPED), start_of(view, CLIPPED)
     more_cut = cut is not None and cut_before is not None and cut > cut_before + MORE_CUT
-    rises = reward_moved(view, up=True)
-    if not (follows or more_cut or (rises and held_out is not None)):
+    if not (follows or more_cut or (held_out is not None and has_risen(view))):
         return None
     evidence = [Evidence(LENGTH, growth.value, growth.baseline, growth.threshold, "tokens", growth.window)]
     words = [f"answers grew from {growth.baseline:.0f} to {growth.value:.0f} tokens"]
@@ -93,7 +105,7 @@ def length_hacking(view: RunView) -> Alarm | None:
         evidence.append(Evidence(CLIPPED, cut, cut_before, unit="share"))
         words.append(f"{cut:.0%} are cut")
     if held_out is not None:
-        evidence.append(Evidence("eval/pass_at_1", held_out.now, held_out.start, unit="share"))
+        evidence.append(Evidence(EVAL, held_out.now, held_out.start, unit="share"))
         words.append(f"held-out answers are no better ({held_out.start:.3g} → {held_out.now:.3g})")
     signs = [follows, more_cut, held_out is not None]
     severity: Severity = "warn" if sum(signs) >= 2 or held_out is not None else "info"
@@ -127,7 +139,7 @@ def length_collapse(view: RunView) -> Alarm | None:
     if fall is None:
         return None
     held_out = eval_gain(view)
-    got_worse = held_out.is_down if held_out is not None else reward_moved(view, up=False)
+    got_worse = held_out.is_down if held_out is not None else has_fallen(view)
     if not got_worse:
         return None
     evidence = (Evidence(LENGTH, fall.value, fall.baseline, fall.threshold, "tokens", fall.window),)
@@ -144,7 +156,7 @@ def repetition(view: RunView) -> Alarm | None:
     start, now = start_of(view, metric) or 0.0, level_of(view, metric, NUM_SOON) or 0.0
     evidence = (Evidence(metric, now, start, max(start + REPEATS, 2 * start), "share"), *_length_evidence(view))
     if now >= max(start + REPEATS, 2 * start):
-        severity: Severity = "info" if has_learned(view) and not reward_moved(view, up=False) else "warn"
+        severity: Severity = "info" if has_learned(view) and not has_fallen(view) else "warn"
         held_out = eval_gain(view)
         if held_out is None and severity == "info":
             severity = "warn"  # a reward that rises with repetition is no proof of better answers
@@ -179,3 +191,13 @@ def _if_from_start(view: RunView, metric: str, share: float) -> tuple[int, int] 
         return None
     first = view.history[metric].trace[0][0]
     return first, first
+
+
+def _keeps_up(view: RunView, held_out: Gain) -> bool:
+    """Tell whether held-out answers gained a quarter of what the reward did, each in units of its own spread."""
+    gain, scale = reward_gain(view), reward_scale(view)
+    latest = view.history[EVAL].last - held_out.start
+    if gain is None or scale is None or latest <= 0:
+        return False
+    spread = math.sqrt(max(held_out.start * (1 - held_out.start), 0.01))
+    return latest / spread > KEEPS_UP * max(gain.size, 0.0) / scale
