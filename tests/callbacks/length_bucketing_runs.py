@@ -102,9 +102,9 @@ class Project(LightningModule):
         self.num_forwards += 1
         self.num_rows.update(len(batch["row"]))
         hidden = self.embedding(batch["input_ids"])
-        hidden = FailingBackward.apply(hidden, self.memory)
-        hidden = self.dropout(self.mixer(hidden)[0])
         self.memory.activations.append(weakref.ref(hidden))
+        hidden = self.dropout(self.mixer(hidden)[0])
+        hidden = FailingBackward.apply(hidden, self.memory)  # the head has its gradient by then, the rest has none
         self.memory.take(batch["input_ids"].numel(), "forward")
         logits = self.head(hidden)[:, :-1]
         return nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"][:, 1:].flatten())
