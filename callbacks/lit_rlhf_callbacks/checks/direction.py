@@ -9,8 +9,8 @@ from torch import Tensor
 from lit_rlhf_callbacks.checks.result import failed, passed, unknown
 from lit_rlhf_callbacks.symptoms.finding import CheckResult
 
-NOISE = 3.0  # standard errors
-MATERIAL = 0.2  # of all the movement there was
+NOISE = 2.0  # standard errors; a verdict takes two such looks
+MATERIAL = 0.3  # of all the movement there was
 HUGE = 1.0  # nats per token in one update: no first-order argument holds any more
 
 
@@ -100,7 +100,8 @@ def check_direction(
         f"in {len(backwards)} of {len(seen)} updates {what} moved against the {meant}: mean of weight × "
         f"change {last.gain:+.2e} ± {last.noise:.0e} where it must be positive"
     )
-    return failed(name, step, "sign_flipped", "learning_rate_too_high" if too_far else "advantage_sign", text, numbers)
+    sign = "pairs_swapped" if has_pairs else "advantage_sign"
+    return failed(name, step, "sign_flipped", "learning_rate_too_high" if too_far else sign, text, numbers)
 
 
 def check_advantages_follow_rewards(

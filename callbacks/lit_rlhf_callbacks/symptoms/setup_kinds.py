@@ -93,6 +93,10 @@ KINDS = (
             _cause("rejects_right_answer", "it rejects a right answer", 2, f"{_REWARD} a right answer"),
             _cause("accepts_wrong_answer", "it accepts a wrong answer", 2, f"{_REWARD} a wrong answer"),
             _cause("accepts_empty_answer", "it rewards an empty answer", 1, f"{_REWARD} an empty answer"),
+            _cause("grader_crashes", "it raises an error on a known answer", 1, f"{_REWARD} an empty answer"),
+            _cause(
+                "reward_random", "it scores the same answer differently each time", 0.5, f"{_REWARD} one answer twice"
+            ),
             _cause(
                 "truncated_scored_as_wrong",
                 "an answer that was cut off counts as wrong, so length is punished",
@@ -105,7 +109,15 @@ KINDS = (
         "reward_model_order",
         "§8",
         "The reward model prefers worse answers",
-        (likely(LABELS_SWAPPED, 1),),
+        (
+            likely(LABELS_SWAPPED, 2),
+            _cause(
+                "depends_on_place",
+                "a score depends on the row's place in its batch, or on its pads",
+                1,
+                "score a batch, then its rows in reverse: the scores must only change places",
+            ),
+        ),
     ),
     Kind(
         "reward_model_length_only",
