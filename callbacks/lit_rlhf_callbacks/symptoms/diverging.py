@@ -27,6 +27,7 @@ RISEN = 1.3  # times the loss at the start
 MUCH_RISEN = 2.0
 MATERIAL = 0.2  # of the loss at the start: a jump below it costs little
 JUMPED = 2.0  # times the level that the run had come down to
+MAX_LOOKED_AT = 64  # points of a trace
 UNLIKE = 3.0  # times the held-out loss of the same weights
 
 LABELS_SHUFFLED = Cause(
@@ -115,13 +116,13 @@ def _has_jumped(loss: Series, known: float) -> bool:
     """Tell whether each of the last rows lies far above what the run had come down to, by a size that matters."""
     if loss.count < NUM_LATE + NUM_BEFORE:
         return False
-    late = loss.recent_values(NUM_LATE)
-    return median(late) > MATERIAL * known and min(late) > JUMPED * _before(loss)
+    lowest = min(loss.recent_values(NUM_LATE))
+    return loss.recent_median(NUM_LATE) > MATERIAL * known and lowest > JUMPED * _before(loss)
 
 
 def _before(loss: Series) -> float:
     """Return the level that a loss had come down to: the lowest tenth of its trace."""
-    values = sorted(value for _, value in loss.trace)
+    values = sorted([value for _, value in loss.trace[:: 1 + len(loss.trace) // MAX_LOOKED_AT]])
     return values[len(values) // 10]
 
 

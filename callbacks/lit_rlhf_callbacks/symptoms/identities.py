@@ -16,10 +16,9 @@ from lit_rlhf_callbacks.symptoms.causes import (
     likely,
 )
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView, Severity
-from lit_rlhf_callbacks.symptoms.objective import stage_of
+from lit_rlhf_callbacks.symptoms.objective import first_update, stage_of
 from lit_rlhf_callbacks.symptoms.readings import fact_below, fact_is, number
 
-MAX_ROW = 5  # from here on the first row has been said often enough
 NEW_HEAD = 0.2  # nats: a new head scores everything near zero, not at it
 
 BETA_WRONG_SCALE = Cause(
@@ -197,11 +196,12 @@ def is_16_bit(view: RunView) -> bool:
 
 
 def _first(view: RunView, name: str) -> tuple[float | None, float | None]:
-    """Return a metric's known value and that of the run's first row, if this is still about that row."""
+    """Return a metric's known value and that of the run's first row, if that row is in the log."""
     known, series = view.facts.get(f"step0.{name}"), view.history.series.get(name)
-    if not isinstance(known, int | float) or series is None or not 0 < series.count <= MAX_ROW:
+    if not isinstance(known, int | float) or series is None or not series.start or view.history.anchored_at:
         return None, None
-    return float(known), series.start[0] if series.trace[0][0] <= 1 and not view.history.anchored_at else None
+    is_whole = (view.history.first_step or 0) <= 1 and series.count >= view.history.num_rows - 1
+    return float(known), series.start[0] if is_whole else None
 
 
 def _loss_tolerance(view: RunView, name: str, known: float) -> float:
@@ -215,7 +215,7 @@ def _loss_tolerance(view: RunView, name: str, known: float) -> float:
 def _alarm(
     view: RunView, kind: str, name: str, first: float, known: float, tolerance: float, severity: Severity = "critical"
 ) -> Alarm:
-    step = view.history[name].trace[0][0]
+    step = first_update(view)
     evidence = (Evidence(name, first, known, known + math.copysign(tolerance, first - known), window=(step, step)),)
     summary = f"{name} is {first:.4g} before the first update, where it is {known:.4g} by definition"
     return Alarm(kind, severity, "exact", summary, evidence, (step, step))

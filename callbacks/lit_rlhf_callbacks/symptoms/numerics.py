@@ -44,6 +44,7 @@ NUM_SPIKES = 3
 HUGE_SPIKE = 100.0
 NUM_HUGE = 2
 VANISHED = math.log(20)
+NUM_VANISHED = 15  # rows
 
 
 def _came_at_once(view: RunView) -> bool:
@@ -114,9 +115,21 @@ KINDS = (
         (
             likely(ZERO_CONTRAST, 3, Sign("this is not RL", lambda view: stage_of(view) != "rl", 0.02)),
             likely(NOTHING_TRAINABLE, 1),
-            likely(ALL_MASKED, 3, Sign("the loss is exactly 0", below("loss", 1e-12), 3.0)),
+            likely(
+                ALL_MASKED,
+                3,
+                Sign("the loss is exactly 0", below("loss", 1e-12), 2.0),
+                Sign("this is RL", lambda view: stage_of(view) == "rl", 0.1),
+            ),
         ),
-        explained_by=("dead_reward", "zero_contrast", "all_truncated", "labels_masked", "identical_pairs"),
+        explained_by=(
+            "dead_reward",
+            "zero_contrast",
+            "all_truncated",
+            "labels_masked",
+            "identical_pairs",
+            "clip_saturation",
+        ),
     ),
     Kind(
         "gradient_spikes",
@@ -157,10 +170,8 @@ def zero_gradient(view: RunView) -> Alarm | None:
     if not view.history.has("grad_norm", num_rows=NUM_ZERO) or view.history["grad_norm"].last != 0.0:
         return None
     history = view.history
-    explained = history.has("frac_reward_zero_std") and history["frac_reward_zero_std"].recent_values(NUM_ZERO) == [
-        1.0
-    ] * min(NUM_ZERO, history["frac_reward_zero_std"].count)
-    num = NUM_ZERO_WITHOUT_CONTRAST if explained else NUM_ZERO
+    without_contrast = history.has("frac_reward_zero_std") and history["frac_reward_zero_std"].last >= 1.0
+    num = NUM_ZERO_WITHOUT_CONTRAST if without_contrast else NUM_ZERO
     points = list(history["grad_norm"].recent)[-num:]
     if len(points) < num or any(value != 0.0 for _, value in points):
         return None
@@ -204,6 +215,8 @@ def gradient_vanishing(view: RunView) -> Alarm | None:
     if not history.has("grad_norm", num_rows=NUM_LIVE):
         return None
     norms = history["grad_norm"]
+    if not norms.baseline or norms.recent_median(NUM_VANISHED) > 0.1 * norms.baseline_spread()[0]:
+        return None  # said cheaply, in nearly every row
     fall = shift(norms, "down", scale="log", min_size=VANISHED)
     if fall is None or fall.value == 0.0 or _is_better(view):
         return None
@@ -237,7 +250,7 @@ def _is_better(view: RunView) -> bool:
     name = loss_name(view)
     if name is not None:
         loss = view.history[name]
-        return loss.recent_median(15) < 0.7 * loss.baseline_spread()[0] if loss.baseline else False
+        return loss.recent_median(NUM_VANISHED) < 0.7 * loss.baseline_spread()[0] if loss.baseline else False
     reward = view.history.series.get("reward")
     return reward is not None and shift(reward, "up", min_size=_material(reward)) is not None
 

@@ -38,7 +38,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     center = sum(values) / num
     if num < 2:
         return Mean(center, math.inf)
-    return Mean(center, math.sqrt(sum((value - center) ** 2 for value in values) / (num - 1) / num))
+    return Mean(center, math.sqrt(sum([(value - center) ** 2 for value in values]) / (num - 1) / num))
 
 
 def stage_of(view: RunView) -> Stage | None:

@@ -136,9 +136,11 @@ def _contradicted(view: RunView) -> Alarm | None:
     if view.facts.get("reference") == "none":
         return None  # without a reference these are log-probs, which say little of what was learned
     chosen, rejected = (view.history[name].recent_values(2) for name in names[:2])
+    worst = max(one - other for one, other in zip(chosen, rejected, strict=True))
+    if worst >= 0:
+        return None
     good, bad = (mean_of(view.history[name].recent_values(NUM_LATE)) for name in names[2:])
     gap, error = good.value - bad.value, math.hypot(good.error, bad.error)
-    worst = max(one - other for one, other in zip(chosen, rejected, strict=True))
     if gap < 5 * error or worst > -0.25 * gap:
         return None
     evidence = (

@@ -15,6 +15,7 @@ from lit_rlhf_callbacks.symptoms.readings import fact_below, number
 
 NUM_LATE = 20
 REFERENCE_ANCHORED = ("DPO", "CDPO", "RobustDPO", "IPO", "Hinge", "APOZero", "APODown", "DPONorm")
+SCALED_BY_BETA = ("DPO", "CDPO", "RobustDPO", "DPONorm", "Hinge", "SimPO")  # IPO's is half the inverse of a margin
 FALLEN = 0.3  # nats per token that chosen completions may lose while evaluations worsen
 SURELY_FALLEN = 1.0  # nats per token: e times less likely, token by token
 
@@ -112,7 +113,7 @@ def beta_scale(view: RunView) -> Alarm | None:
     beta, over = number(view, "beta"), view.facts.get("logps_over")
     if stage_of(view) != "preference" or beta is None or over not in ("sum", "mean"):
         return None
-    if view.facts.get("algorithm") not in (*REFERENCE_ANCHORED, "SimPO"):
+    if view.facts.get("algorithm") not in SCALED_BY_BETA:
         return None
     usual, step = (2.0 if over == "mean" else 0.1), first_update(view)
     if beta < 0.5 if over == "mean" else beta >= 1.0:

@@ -72,6 +72,8 @@ _ROOTS = (
     "empty_completions",
     "repetition",
     "never_stops",
+    "reward_falls",
+    "clip_saturation",
 )
 
 KINDS = (

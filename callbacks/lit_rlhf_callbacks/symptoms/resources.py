@@ -1,13 +1,15 @@
 """Time and memory, the seam of a resumed run, and what cannot be told because nobody measured it."""
 
 import math
+from typing import Literal
 
 from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
 from lit_rlhf_callbacks.symptoms.objective import Stage, stage_of
 from lit_rlhf_callbacks.symptoms.readings import fact_above, rose
-from lit_rlhf_callbacks.symptoms.robust import shift
+from lit_rlhf_callbacks.symptoms.robust import TINY, shift
 
+DIRECTIONS: dict[str, Literal["up", "down"]] = {"tokens_per_second": "down", "step_time": "up"}
 SLOWED = math.log(2)
 NUM_SLOW = 30  # rows; a shared machine has bad minutes
 SLOW_PART = 2.0  # times as long as before
@@ -103,16 +105,14 @@ KINDS = (
 
 def throughput_loss(view: RunView) -> Alarm | None:
     """Say that updates take twice as long; a warning only where one part of them alone slowed down."""
-    history = view.history
-    if history.has("tokens_per_second", num_rows=20):
-        name, found = (
-            "tokens_per_second",
-            shift(history["tokens_per_second"], "down", scale="log", min_size=SLOWED, num_rows=NUM_SLOW),
-        )
-    elif history.has("step_time", num_rows=20):
-        name, found = "step_time", shift(history["step_time"], "up", scale="log", min_size=SLOWED, num_rows=NUM_SLOW)
-    else:
+    name = next((name for name in ("tokens_per_second", "step_time") if name in view.history.series), None)
+    if name is None or not view.history[name].is_armed(NUM_SLOW):
         return None
+    speed, direction = view.history[name], DIRECTIONS[name]
+    ratio = speed.recent_median(NUM_SLOW) / max(speed.baseline_spread()[0], TINY)
+    if 0.6 < ratio < 1.8:
+        return None  # said cheaply, in nearly every row
+    found = shift(speed, direction, scale="log", min_size=SLOWED, num_rows=NUM_SLOW)
     if found is None:
         return None
     part = _slow_part(view)

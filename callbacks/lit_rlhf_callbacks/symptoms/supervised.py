@@ -24,6 +24,8 @@ from lit_rlhf_callbacks.symptoms.updates import barely_moved, path_length
 NUM_BEFORE = 20
 FLAT = 0.01  # of the loss at the start, on held-out rows, which are the same every time
 FLAT_AT_REST = 0.05  # the same where the weights hardly moved, too
+TELLING = 0.1  # of the loss: a fall of this size must show through the noise of its rows
+TELLING_AT_REST = 0.5
 MIN_UPDATES = 40
 NUM_SAME = 10  # rows; logs that round to four digits repeat a value for some
 
@@ -93,4 +95,5 @@ def _gain(view: RunView, name: str) -> Evidence | None:
     first, late = mean_of(loss.baseline), mean_of(loss.recent_values(NUM_BEFORE))
     error = math.hypot(first.error, late.error)
     is_flat = first.value - late.value < max(2 * error, FLAT * abs(first.value))
-    return Evidence(name, late.value, first.value) if is_flat and 2.5 * error < 0.1 * abs(first.value) else None
+    finest = (TELLING_AT_REST if barely_moved(view) else TELLING) * abs(first.value)
+    return Evidence(name, late.value, first.value) if is_flat and 2.5 * error < finest else None

@@ -28,6 +28,7 @@ PINNED = 1e-4  # nats per token
 LITTLE_LEARNED = 0.01  # of the loss at the start
 TINY_PATH = 3e-3  # sum over updates of |change| / |weights|
 
+_FITS_FP32 = fact_above("optimizer.lr", 1e-8)
 _ZERO_GRADIENT = Cause(
     "zero_gradient",
     "the gradient is exactly zero",
@@ -56,7 +57,12 @@ KINDS = (
         "updates_swallowed",
         "A",
         "Most of an update is rounded away",
-        (likely(BF16_WEIGHTS, 5), likely(LEARNING_RATE_TOO_LOW, 2)),
+        (
+            likely(BF16_WEIGHTS, 5, Sign("fp32 would hold such updates", fact_above("optimizer.lr", 1e-8), 10.0)),
+            likely(
+                LEARNING_RATE_TOO_LOW, 2, Sign("fp32 would hold such updates", fact_above("optimizer.lr", 1e-8), 0.3)
+            ),
+        ),
         explained_by=("no_update",),
     ),
     Kind(
@@ -69,7 +75,15 @@ KINDS = (
             likely(NOTHING_TRAINABLE, 1),
             likely(_BETA_TOO_HIGH, 1),
         ),
-        explained_by=("no_update", "updates_swallowed", "zero_gradient", "dead_reward", "zero_contrast"),
+        explained_by=(
+            "no_update",
+            "updates_swallowed",
+            "dead_reward",
+            "zero_contrast",
+            "all_truncated",
+            "zero_gradient",
+            "reference_moved",
+        ),
     ),
 )
 

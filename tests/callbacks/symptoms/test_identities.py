@@ -43,6 +43,13 @@ def test_later_rows_are_not_the_start(view_of):
     assert loss_off_at_start(resumed) is None
 
 
+def test_what_the_first_row_showed_is_not_forgotten(view_of):
+    later = {"preference_loss": lambda step: 0.8 if step == 1 else 0.5}
+    assert loss_off_at_start(view_of(later, 700, **DPO)).onset == (1, 1)
+    in_place = {"preference_loss": lambda step: LN2 if step == 1 else 0.5}
+    assert loss_off_at_start(view_of(in_place, 700, **DPO)) is None
+
+
 def test_the_scale_of_ipo_is_known(view_of):
     facts = {**DPO, "step0__preference_loss": 25.0}
     assert loss_off_at_start(view_of({"preference_loss": 25.0}, 1, **facts)) is None

@@ -58,6 +58,11 @@ def test_a_solved_task_has_zero_gradients_for_some_rows(view_of):
     assert zero_gradient(view_of(many, 22, stage="rl")) is not None
 
 
+def test_a_phase_without_contrast_says_so_once(view_of):
+    columns = {"grad_norm": [1.0] * 8 + [0.0] * 5, "frac_reward_zero_std": [0.1] + [None] * 7 + [1.0] + [None] * 4}
+    assert zero_gradient(view_of(columns, 13, stage="rl")) is None
+
+
 def test_spikes_that_harm_are_a_warning_and_others_a_remark(view_of, noisy):
     spikes = {40, 45, 50}
     norms = noisy(lambda step: 30.0 if step in spikes else 1.0, 0.1)

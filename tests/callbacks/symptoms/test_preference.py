@@ -56,7 +56,7 @@ def test_rising_chosen_completions_are_no_displacement(view_of):
         (2.0, "mean", "SimPO", False),
         (5.0, "sum", "DPO", True),
         (0.1, "mean", "ORPO", False),
-        (0.1, "sum", "IPO", False),
+        (0.1, "mean", "IPO", False),
     ],
 )
 def test_beta_has_the_scale_of_what_it_multiplies(view_of, beta, over, algorithm, fires):

@@ -40,6 +40,11 @@ def test_bf16_weights_are_the_first_suspect(view_of):
     assert rank(BY_ID["updates_swallowed"], view)[0].id == "bf16_weights"
 
 
+def test_weights_that_swallow_updates_fp32_would_hold_are_coarse_whatever_they_are_called(view_of):
+    view = view_of({"update/share_changed": every_tenth(0.002)}, 20, weights__dtype="float32", optimizer__lr=1e-6)
+    assert rank(BY_ID["updates_swallowed"], view)[0].id == "bf16_weights"
+
+
 def test_pairs_whose_loss_stays_at_ln_2_are_named(view_of, noisy):
     columns = {"preference_loss": noisy(LN2 - 0.001, 2e-4), "grad_norm": noisy(1.0, 0.1), "learning_rate": 1e-8}
     alarm = policy_not_moving(view_of(columns, 60, **DPO))
