@@ -160,13 +160,11 @@ def is_falling(view: RunView) -> bool:
 
 
 def pass_rate(view: RunView) -> float | None:
-    """Return the share of right answers: held out if known, else a reward between 0 and 1."""
-    if view.history.has(EVAL) and 0.0 <= view.history[EVAL].last <= 1.0:
-        return view.history[EVAL].last
+    """Return the share of right answers: a reward between 0 and 1, which groups are made of, else the held-out one."""
     level = level_of(view, "reward")
-    if level is None or not all(-1e-6 <= value <= 1 + 1e-6 for _, value in view.history["reward"].recent):
-        return None
-    return level
+    if level is not None and all(-1e-6 <= value <= 1 + 1e-6 for _, value in view.history["reward"].recent):
+        return level
+    return view.history[EVAL].last if view.history.has(EVAL) else None
 
 
 def is_too_easy(view: RunView) -> bool | None:

@@ -33,6 +33,24 @@ def _is_worse(view: RunView) -> bool | None:
     return None if rises is None else not rises
 
 
+BROKEN_POLICY = (
+    "sign_flipped",
+    "never_stops",
+    "entropy_explosion",
+    "empty_completions",
+    "length_hacking",
+    "all_truncated",
+    "entropy_collapse",
+    "kl_explosion",
+)
+
+
+def _was_alive(view: RunView) -> bool | None:
+    """Tell whether rewards differed when the run began."""
+    spread = start_of(view, "reward_std") or start_of(view, "advantages/std")
+    return None if spread is None else spread > 0
+
+
 _TOO_EASY = Cause(
     "task_too_easy",
     "the task is too easy: nearly all samples are right",
@@ -49,6 +67,7 @@ _TOO_HARD = likely(
     1,
     Sign("at most 20 % of the answers are right", is_too_hard, 6.0, 0.3),
     Sign("more than half of the answers are right", is_mostly_right, 0.1),
+    Sign("rewards differed when the run began", _was_alive, 0.5),
 )
 ALL_TRUNCATED = Cause(
     "all_truncated",
@@ -81,6 +100,7 @@ _GRADER_CRASHES = Cause(
     "call the reward function by hand and look for swallowed exceptions and timeouts",
     (
         Sign("all rewards are 0", lambda view: _constant_is(view, (0.0,), inside=True), 2.0, 0.2),
+        Sign("rewards differed when the run began", _was_alive, 0.3),
         Sign("the check of the reward function failed", check_failed("reward_function"), 3.0, 0.4),
     ),
 )
@@ -91,6 +111,7 @@ _FORMAT_MISMATCH = Cause(
     "read ten completions of samples.jsonl beside their answers: right ones scored 0 if this is it",
     (
         Sign("all rewards are 0", lambda view: _constant_is(view, (0.0,), inside=True), 2.0, 0.2),
+        Sign("rewards differed when the run began", _was_alive, 0.3),
         Sign("the check of the reward function failed", check_failed("reward_function"), 0.3),
     ),
 )
@@ -118,7 +139,7 @@ KINDS = (
             likely(DEAD_REWARD, 1),
             ALL_TRUNCATED,
         ),
-        explained_by=("dead_reward", "reward_function_broken", "never_stops", "all_truncated", "entropy_collapse"),
+        explained_by=("dead_reward", "reward_function_broken", *BROKEN_POLICY),
     ),
     Kind(
         "dead_reward",
@@ -131,15 +152,16 @@ KINDS = (
             _REWARD_NONE,
             likely(TASK_TOO_HARD, 1.0, Sign("held-out answers are right now and then", _evals_pass, 0.3)),
             likely(ALL_TRUNCATED, 1.0),
+            likely(ENTROPY_COLLAPSE, 1.0, Sign("rewards differed when the run began", _was_alive, 2.0, 0.1)),
         ),
-        explained_by=("reward_function_broken", "never_stops", "all_truncated", "entropy_collapse"),
+        explained_by=("reward_function_broken", *BROKEN_POLICY),
     ),
     Kind(
         "advantage_collapse",
         "F",
         "Advantages have shrunk to nothing",
         (likely(ZERO_CONTRAST, 4), likely(_REWARD_CONSTANT, 1)),
-        explained_by=("dead_reward", "zero_contrast", "entropy_collapse", "all_truncated"),
+        explained_by=("dead_reward", "zero_contrast", *BROKEN_POLICY),
     ),
     Kind(
         "advantage_spike",
@@ -156,6 +178,6 @@ KINDS = (
         "F",
         "Rewards of a prompt no longer differ",
         (likely(_TOO_EASY, 2), likely(ENTROPY_COLLAPSE, 2), likely(_TOO_HARD, 1), likely(_REWARD_CONSTANT, 0.5)),
-        explained_by=("dead_reward", "zero_contrast", "entropy_collapse", "all_truncated"),
+        explained_by=("dead_reward", "zero_contrast", *BROKEN_POLICY),
     ),
 )

@@ -1,8 +1,11 @@
 """What comparing the completions of a prompt needs: rewards that differ within groups (symptom F)."""
 
+from statistics import median
+
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Basis, Evidence, Rule, RunView, Severity
 from lit_rlhf_callbacks.symptoms.gains import has_learned, has_risen, num_groups, pass_rate
 from lit_rlhf_callbacks.symptoms.group_kinds import KINDS
+from lit_rlhf_callbacks.symptoms.history import Series
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
 from lit_rlhf_callbacks.symptoms.robust import share_above, shift
 
@@ -12,9 +15,11 @@ NUM_IMMEDIATE = 3
 MOSTLY_EQUAL = 0.5
 NEARLY_ALL = 0.9
 HARDLY_ANY = 0.85  # equal groups in a run that has learned its prompts: time to stop, or for harder ones
-FEW_SUCH_ROWS = 20.0  # groups or completions that must agree before a constant is taken for one
+FEW_SUCH_GROUPS = 12.0  # equal ones in a row before this is taken for the rule
 TEN_TIMES = 2.3  # on the log scale
 THREE_TIMES = 1.1
+FIVE_TIMES = 5.0
+NUM_AFTER, NUM_BEFORE = 4, 15  # rows on either side of a jump
 
 
 def zero_contrast(view: RunView) -> Alarm | None:
@@ -23,7 +28,7 @@ def zero_contrast(view: RunView) -> Alarm | None:
         return None
     series, groups = view.history["frac_reward_zero_std"], num_groups(view)
     all_equal = _last_equal(series.recent_values(NUM_LATE), 1.0)
-    if all_equal >= NUM_IMMEDIATE and all_equal * groups >= FEW_SUCH_ROWS:
+    if all_equal >= NUM_IMMEDIATE and all_equal * groups >= FEW_SUCH_GROUPS:
         basis, num_rows = "exact", all_equal
     elif share_above(series, MOSTLY_EQUAL, trials_per_row=groups, num_rows=NUM_LATE):
         basis, num_rows = "statistical", NUM_LATE
@@ -84,6 +89,11 @@ def advantage_spike(view: RunView) -> Alarm | None:
     """Name advantages that have grown to three times, in a run that gains nothing from it."""
     if not view.history.has("advantages/std"):
         return None
+    jump = _jump(view.history["advantages/std"])
+    if jump is not None:
+        evidence = (Evidence("advantages/std", jump[1], jump[0], FIVE_TIMES * jump[0], "reward or σ"),)
+        summary = f"the spread of advantages jumped from {jump[0]:.3g} to {jump[1]:.3g}"
+        return Alarm("advantage_spike", "warn", "statistical", summary, evidence)
     rise = shift(view.history["advantages/std"], "up", scale="log", min_size=THREE_TIMES)
     if rise is None or has_learned(view):
         return None
@@ -137,6 +147,15 @@ def _reward_evidence(view: RunView) -> tuple[Evidence, ...]:
     return () if level is None else (Evidence("reward", level, start_of(view, "reward"), unit="reward"),)
 
 
+def _jump(series: Series) -> tuple[float, float] | None:
+    """Return medians before and after a jump so large that no learning does it: every row that carries signal."""
+    values = [value for _, value in series.recent if value > 0]
+    before, after = values[:-NUM_AFTER][-NUM_BEFORE:], values[-NUM_AFTER:]
+    if len(before) < NUM_BEFORE or min(after) < FIVE_TIMES * max(before):
+        return None
+    return median(before), median(after)
+
+
 def _last_equal(values: list[float], wanted: float) -> int:
     """Count how many of the newest values are exactly this one."""
     count = 0
@@ -158,7 +177,7 @@ def _constant_rows(view: RunView) -> int:
     for spread in ("reward_std", "rewards/std"):
         if view.history.has(spread):
             num_rows = min(num_rows, _last_equal(view.history[spread].recent_values(NUM_LATE), 0.0))
-            needed = max(NUM_IMMEDIATE, FEW_SUCH_ROWS / num_groups(view))
+            needed = max(NUM_IMMEDIATE, FEW_SUCH_GROUPS / num_groups(view))
             return num_rows if num_rows >= needed else 0
     # A mean alone may repeat by chance, but for the value that nothing was rewarded with.
     return num_rows if num_rows >= (NUM_IMMEDIATE if rewards.last == 0 else 2 * NUM_IMMEDIATE) else 0

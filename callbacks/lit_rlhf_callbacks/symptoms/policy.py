@@ -12,6 +12,7 @@ from lit_rlhf_callbacks.symptoms.gains import (
     is_falling,
     pass_rate,
 )
+from lit_rlhf_callbacks.symptoms.objective import OFFLINE, stage_of
 from lit_rlhf_callbacks.symptoms.policy_kinds import KINDS, is_learned_reward
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
 from lit_rlhf_callbacks.symptoms.robust import shift
@@ -28,9 +29,10 @@ SPREAD_OUT = 0.2  # nats
 FAR, VERY_FAR = 1.0, 10.0  # KL per token over the start policy's own entropy
 LEAST_ENTROPY = 0.1  # nats; below this the ratio to entropy says little
 CLIPPED, MOSTLY_CLIPPED = 0.3, 0.5
-MIN_CLIPPING_ROWS = 8
+MIN_CLIPPING_ROWS = 5
 NARROW = 0.01  # a clip of a sequence's ratio, which is meant to act on many
 ONE_SIDED = 3.0
+ONE, OFF_ONE = 1e-4, 1e-2  # a ratio that counts as 1, and one that does not
 
 
 def entropy_collapse(view: RunView) -> Alarm | None:
@@ -74,7 +76,9 @@ def entropy_explosion(view: RunView) -> Alarm | None:
 
 def kl_explosion(view: RunView) -> Alarm | None:
     """Name a KL that is large beside the start policy's own entropy, and grew many times over, for no gain."""
-    metric = next((name for name in ("kl", "drift/forward_kl") if view.history.has(name, num_rows=3)), None)
+    # over rows that the policy did not write, k3 is no KL: a healthy DPO run reaches thousands
+    names = ("drift/forward_kl",) if stage_of(view) in OFFLINE else ("kl", "drift/forward_kl")
+    metric = next((name for name in names if view.history.has(name, num_rows=3)), None)
     if metric is None:
         return None
     series, entropy = view.history[metric], max(start_of(view, "entropy") or 1.0, LEAST_ENTROPY)
@@ -135,7 +139,25 @@ def clip_asymmetry(view: RunView) -> Alarm | None:
     return Alarm("clip_asymmetry", "info", "statistical", summary, (Evidence(metric, most, least, unit="share"),))
 
 
+def stale_experience(view: RunView) -> Alarm | None:
+    """Name ratios that were exactly 1 in each rollout's first update, and no longer are."""
+    if not view.history.has("ratio/max", num_rows=2 * NUM_LATE):
+        return None
+    series = view.history["ratio/max"]
+    was_one = sum(abs(value - 1) < ONE for value in series.baseline) / max(1, len(series.baseline))
+    recent = series.recent_values(NUM_LATE)
+    if was_one * NUM_LATE < NUM_SOON or min(recent) < 1 + OFF_ONE:
+        return None
+    summary = (
+        f"{was_one:.0%} of the first updates had a largest ratio of exactly 1, as a rollout's first update must; "
+        f"the smallest of the last {NUM_LATE} is {min(recent):.3f}"
+    )
+    evidence = (Evidence("ratio/max", min(recent), 1.0, 1 + OFF_ONE, "ratio"),)
+    return Alarm("ratio_not_one", "warn", "inferred", summary, evidence)
+
+
 RULES: tuple[Rule, ...] = (
+    stale_experience,
     entropy_collapse,
     entropy_explosion,
     kl_explosion,

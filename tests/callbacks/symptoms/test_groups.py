@@ -115,3 +115,16 @@ def test_rewards_that_stop_differing_are_named_unless_they_are_all_right(view_of
     dying = {"reward_std": ramp(0.4, 0.01, 50), "reward": noisy(0.35, 0.01)}
     assert reward_std_death(view_of(dying, 80)) is not None
     assert reward_std_death(view_of({**dying, "reward": noisy(ramp(0.35, 0.98), 0.01)}, 80)) is None
+
+
+def test_advantages_that_jump_are_named_whatever_the_reward_does(view_of, noisy):
+    jump = {"advantages/std": noisy(lambda step: 0.5 if step < 30 else 12.0, 0.03), "reward": noisy(0.5, 0.1)}
+    assert "jumped" in advantage_spike(view_of(jump, 34)).summary
+    assert rank(BY_ID["advantage_spike"], view_of(jump, 34))[0].id == "reward_scale"
+    grows = {**jump, "advantages/std": noisy(ramp(0.2, 1.0), 0.02), "reward": noisy(ramp(0.1, 0.9), 0.02)}
+    assert advantage_spike(view_of(grows, 60)) is None
+
+
+def test_the_groups_own_rewards_say_whether_a_task_is_easy(view_of):
+    columns = {"frac_reward_zero_std": 1.0, "reward": 1.0, "reward_std": 0.0, "eval/pass_at_1": 0.2}
+    assert rank(BY_ID["zero_contrast"], view_of(columns, 5, **FACTS))[0].id != "task_too_hard"

@@ -8,6 +8,7 @@ from lit_rlhf_callbacks.symptoms.policy import (
     entropy_collapse,
     entropy_explosion,
     kl_explosion,
+    stale_experience,
     unleashed_reward,
 )
 
@@ -130,3 +131,13 @@ def test_one_sided_clipping_is_only_said(view_of):
     columns = {"clip_ratio/low_mean": 0.2, "clip_ratio/high_mean": 0.01}
     assert clip_asymmetry(view_of(columns, 40)).severity == "info"
     assert clip_asymmetry(view_of({"clip_ratio/low_mean": 0.2, "clip_ratio/high_mean": 0.15}, 40)) is None
+
+
+def test_a_first_update_whose_ratio_is_no_longer_one_is_named(view_of):
+    def alternates(step: int) -> float:
+        return 1.0 if step % 2 else 1.3
+
+    stale = view_of({"ratio/max": lambda step: alternates(step) if step < 20 else 1.4}, 40)
+    assert (stale_experience(stale).kind, stale_experience(stale).basis) == ("ratio_not_one", "inferred")
+    assert stale_experience(view_of({"ratio/max": alternates}, 40)) is None
+    assert stale_experience(view_of({"ratio/max": 1.4}, 40)) is None  # never was: settings, or another check's business
