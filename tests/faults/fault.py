@@ -1,5 +1,6 @@
 """A fault, and how a real run gets one: objects are patched from outside, where no setting shows it."""
 
+import csv
 import gzip
 import json
 import math
@@ -24,6 +25,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 ONLINE = ("--data.prompts_per_phase", "4", "--data.num_eval", "64", "--trainer.val_check_interval", "40")
 OFTEN = ("--trainer.val_check_interval", "10")  # for faults that only held-out samples tell from success
 OFFLINE = ("--data.num_eval", "64", "--trainer.val_check_interval", "10")
+SHORT = ("--trainer.max_steps", "25")  # for what exact checks or the first rows show
 LONG = ("--trainer.max_steps", "80")
 
 
@@ -97,8 +99,10 @@ class FaultyCLI(LitRLHFCLI):
 
 
 def run(fault, seed, folder):
-    """Train once and return the run directory."""
+    """Train once, in ``folder/runs/run``; a resumed fault goes on in ``run-2``."""
     sizes = ONLINE if fault.is_online else OFFLINE
+    if fault.config == "reinforce":  # one completion per prompt
+        sizes = (*ONLINE, "--data.prompts_per_phase", "32")
     flags = ["--seed_everything", str(seed), "--trainer.default_root_dir", str(folder), *sizes, *fault.args]
     quiet = ["--trainer.enable_progress_bar", "false", "--name", "run"]
     command = ["fit", "--config", str(CONFIGS / f"{fault.config}.yaml"), *flags, *quiet]
@@ -106,9 +110,8 @@ def run(fault, seed, folder):
         _train([*command, "--trainer.max_steps", str(fault.at)], (_SaveAtEnd(folder / "half.ckpt"),))
         command += ["--ckpt_path", str(folder / "half.ckpt")]
         _train(command, (Inject(fault, start=fault.at),))
-        return folder / "runs" / "run-2"
+        return
     _train(command, (Inject(fault),))
-    return folder / "runs" / "run"
 
 
 def _train(command, extra):
@@ -132,11 +135,12 @@ class _SaveAtEnd(Callback):
 
 
 def record(fault, seed, path):
-    """Run a fault and write its recording: facts, checks, rows, and what is wrong."""
+    """Run a fault and write its recording: facts and checks, rows, and what is wrong."""
     folder = Path(tempfile.mkdtemp())
     try:
-        run_dir = run(fault, seed, folder)
-        lines = (run_dir / "checks.jsonl").read_text().splitlines()
+        run(fault, seed, folder)
+        run_dirs = sorted((folder / "runs").iterdir())  # of a resumed run, both halves
+        lines = [line for run_dir in run_dirs for line in (run_dir / "checks.jsonl").read_text().splitlines()]
         recording = {
             "fault": fault.name,
             "config": fault.config,
@@ -144,9 +148,8 @@ def record(fault, seed, path):
             "at": fault.at,
             "kinds": fault.kinds,
             "causes": fault.causes,
-            "facts": json.loads(lines[0])["facts"],
-            "checks": [json.loads(line) for line in lines[1:]],
-            "columns": _columns(run_dir / "metrics.csv"),
+            "checks": [json.loads(line) for line in lines],
+            "columns": _columns([run_dir / "metrics.csv" for run_dir in run_dirs]),
         }
         draft = path.with_suffix(".tmp")
         with gzip.GzipFile(draft, "wb", mtime=0) as file:  # the same run, the same bytes
@@ -156,27 +159,14 @@ def record(fault, seed, path):
         shutil.rmtree(folder)
 
 
-def read(path):
-    """Return a recording, its rows as ``(step, {metric: value})``."""
-    with gzip.open(path) as file:
-        recording = json.loads(file.read())
-    columns = recording.pop("columns")
-    steps = columns["global_step"]
-    rows = [
-        {name: _number(values[place]) for name, values in columns.items() if values[place] is not None}
-        for place in range(len(steps))
-    ]
-    recording["rows"] = [(int(row.pop("global_step")), row) for row in rows]
-    return recording
-
-
-def _columns(path):
-    """Return a metrics.csv as columns; None: not measured; text: not finite."""
-    import csv
-
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    return {name: [_short(row[name]) for row in rows] for name in rows[0]}
+def _columns(paths):
+    """Return the files' rows as columns; None: not measured; text: not finite."""
+    rows = {}
+    for path in paths:
+        with path.open() as file:
+            rows |= {int(row["global_step"]): row for row in csv.DictReader(file)}
+    names = dict.fromkeys(name for row in rows.values() for name in row)
+    return {name: [_short(row.get(name, "")) for _, row in sorted(rows.items())] for name in names}
 
 
 def _short(text):
@@ -184,7 +174,3 @@ def _short(text):
         return None
     value = float(text)
     return float(f"{value:.5g}") if math.isfinite(value) else text
-
-
-def _number(value):
-    return float(value)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fault import LONG, Fault
+from fault import LONG, SHORT, Fault
 from rl_faults import ADAM, drop_out, negate_loss, perturb_reference
 
 from lit_rlhf.data.samples import Sample
@@ -15,13 +15,17 @@ class Changed(Sequence):
 
     def __init__(self, examples, change):
         self.examples, self.change = examples, change
-        self.fingerprint = getattr(examples, "fingerprint", "")
 
     def __len__(self):
         return len(self.examples)
 
     def __getitem__(self, place):
         return self.change(self.examples[place], place)
+
+    def __getattr__(self, name):
+        if name == "sizes":  # to be measured anew
+            raise AttributeError(name)
+        return getattr(self.examples, name)
 
 
 def change_training(change):
@@ -206,7 +210,8 @@ FAULTS = [
     ),
     Fault(
         "turned_labels", "kto", change_training(label_turned),
-        kinds=("pairs_swapped", "sign_flipped"), causes=("labels_swapped", "pairs_swapped"),
+        args=SHORT,
+ kinds=("pairs_swapped", "sign_flipped"), causes=("labels_swapped", "pairs_swapped"),
     ),
     *(
         Fault(
@@ -218,7 +223,8 @@ FAULTS = [
     *(
         Fault(
             "identical_pairs", config, change_training(identical),
-            kinds=("identical_pairs",), causes=("duplicate_rows", "truncation_too_short"),
+            args=SHORT,
+ kinds=("identical_pairs",), causes=("duplicate_rows", "truncation_too_short"),
         )
         for config in ("dpo", "reward_model")
     ),
@@ -233,20 +239,24 @@ FAULTS = [
     *(
         Fault(
             "nothing_masked", config, change_training(nothing_masked),
-            kinds=("labels_masked",), causes=("none_masked",),
+            args=SHORT,
+ kinds=("labels_masked",), causes=("none_masked",),
         )
         for config in ("sft", "dpo")
     ),
-    Fault("shifted_labels", "sft", change_training(shifted_left), kinds=("labels_masked",), causes=("off_by_one",)),
+    Fault("shifted_labels", "sft", change_training(shifted_left), args=SHORT,
+ kinds=("labels_masked",), causes=("off_by_one",)),
     *(
         Fault(
             "untrained_end", config, change_training(end_masked),
-            kinds=("stop_token_untrained",), causes=("eos_not_in_labels",),
+            args=SHORT,
+ kinds=("stop_token_untrained",), causes=("eos_not_in_labels",),
         )
         for config in ("sft", "dpo")
     ),
     *(
-        Fault("double_bos", config, change_training(doubled_bos), kinds=("template_mismatch",), causes=("double_bos",))
+        Fault("double_bos", config, change_training(doubled_bos), args=SHORT,
+ kinds=("template_mismatch",), causes=("double_bos",))
         for config in ("sft", "dpo")
     ),
     Fault(
@@ -283,18 +293,20 @@ FAULTS = [
     *(
         Fault(
             "perturbed_reference", config, perturb_reference,
-            kinds=("loss_off_at_start", "reference_not_start"), causes=("reference_not_start",),
+            args=SHORT,
+ kinds=("loss_off_at_start", "reference_not_start"), causes=("reference_not_start",),
         )
         for config in ("dpo", "kto")
     ),
     Fault(
-        "wrong_reference_cache", "dpo", shuffled_reference_table, args=(*LONG, "--model.reference", "precomputed"),
+        "wrong_reference_cache", "dpo", shuffled_reference_table, args=(*SHORT, "--model.reference", "precomputed"),
         kinds=("loss_off_at_start", "reference_not_start"), causes=("wrong_reference_cache", "reference_not_start"),
     ),
     *(
         Fault(
             "hidden_dropout", config, drop_out,
-            kinds=("loss_off_at_start", "reference_not_start", "ratio_not_one"), causes=("dropout_on",),
+            args=SHORT,
+ kinds=("loss_off_at_start", "reference_not_start", "ratio_not_one"), causes=("dropout_on",),
         )
         for config in ("dpo", "ipo")
     ),

@@ -1,14 +1,33 @@
-"""Read a recording again through the rules, as the ``doctor`` command would."""
+"""Read a recording again through the rules, as the ``doctor`` command reads a run directory."""
 
+import gzip
+import json
 from dataclasses import dataclass, field
 
-from fault import read
-
-from lit_rlhf_callbacks.symptoms import KINDS, RULES
-from lit_rlhf_callbacks.symptoms.diagnosis import Diagnosis
+from lit_rlhf_callbacks.replay import replay as replay_log
+from lit_rlhf_callbacks.run_log import RunLog
 from lit_rlhf_callbacks.symptoms.finding import CheckResult, Finding
 
 GRAVE = ("warn", "critical")
+
+
+def read(path):
+    """Return what a recording says of its fault, and its log."""
+    with gzip.open(path) as file:
+        recording = json.loads(file.read())
+    columns = recording.pop("columns")
+    rows = []
+    for place, step in enumerate(columns["global_step"]):
+        cells = {name: values[place] for name, values in columns.items() if name != "global_step"}
+        rows.append((int(step), {name: float(cell) for name, cell in cells.items() if cell is not None}))
+    log = RunLog(rows, {})
+    for record in recording.pop("checks"):
+        if "facts" in record:
+            log.facts |= record["facts"]
+            log.events += [int(record["step"])] if record.get("resumed") else []
+        else:
+            log.events.append(CheckResult(**{name: record[name] for name in CheckResult.__dataclass_fields__}))
+    return recording, log
 
 
 @dataclass
@@ -16,17 +35,18 @@ class Result:
     """What the doctor said about a recording.
 
     Args:
-        recording: With its rows.
+        recording: What is wrong with it, and since when.
         said: Every finding at each change of state, in order.
+        armed: Rows in which each rule could look at what it needs.
     """
 
     recording: dict
     said: list[Finding] = field(default_factory=list)
-    final: dict[str, Finding] = field(default_factory=dict)
+    armed: dict[str, int] = field(default_factory=dict)
 
     @property
     def warnings(self):
-        """First word of each kind that was ever a warning or worse."""
+        """The first time that each kind was a warning or worse."""
         first = {}
         for finding in self.said:
             if finding.severity in GRAVE:
@@ -34,45 +54,35 @@ class Result:
         return first
 
     @property
-    def named(self):
-        """The first finding that is of an expected kind with the true cause first or second; None: missed."""
-        for finding in self.said:
-            expected = finding.kind in self.recording["kinds"] and finding.severity in GRAVE
-            if expected and set(self.recording["causes"]) & {cause.id for cause in finding.causes[:2]}:
-                return finding
-        return None
-
-    @property
     def kind_named(self):
-        """The first finding of an expected kind, whatever its causes."""
+        """The first finding of an expected kind, whatever its causes; None: missed."""
         grave = (finding for finding in self.said if finding.severity in GRAVE)
         return next((finding for finding in grave if finding.kind in self.recording["kinds"]), None)
 
     @property
+    def named(self):
+        """The first such finding whose first or second cause is the true one; None: missed."""
+        causes = set(self.recording["causes"])
+        for finding in self.said:
+            is_expected = finding.kind in self.recording["kinds"] and finding.severity in GRAVE
+            if is_expected and causes & {cause.id for cause in finding.causes[:2]}:
+                return finding
+        return None
+
+    @property
     def early(self):
         """Warnings from before the fault."""
-        at = self.recording["at"]
-        return [kind for kind, finding in self.warnings.items() if finding.raised <= at]
+        return [kind for kind, finding in self.warnings.items() if finding.raised < self.recording["at"]]
 
 
-def replay(path, every=1, rules=RULES):
-    """Feed a recording's checks and rows to a fresh diagnosis.
+def replay(path, every=1):
+    """Diagnose a recording.
 
     Args:
         path: The recording.
         every: Keep each ``every``-th row only, as a sparser log would.
-        rules: Which rules to run.
     """
-    recording = read(path)
-    diagnosis = Diagnosis(rules, KINDS, recording["facts"])
-    result = Result(recording)
-    checks = [CheckResult(**check) for check in recording["checks"]]
-    rows = [(step, row) for step, row in recording["rows"] if step % every == 0]
-    for step, row in rows:
-        while checks and checks[0].step <= step:
-            result.said += diagnosis.add_check(checks.pop(0))
-        result.said += diagnosis.add_row(step, row)
-    for check in checks:
-        result.said += diagnosis.add_check(check)
-    result.final = diagnosis.findings
-    return result
+    recording, log = read(path)
+    log.rows = [(step, row) for step, row in log.rows if step % every == 0]
+    diagnosis, said = replay_log(log)
+    return Result(recording, said, diagnosis.armed)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import torch
-from fault import LONG, OFTEN, Fault
+from fault import LONG, OFTEN, SHORT, Fault
 from torch import nn
 
 ADAM = "--model.optimizer.init_args.lr"
@@ -84,10 +84,6 @@ def letter_e(rows, completions, texts, scores):
 
 def repeats(rows, completions, texts, scores):
     return [sum(a == b for a, b in pairwise(text)) / 12 for text in texts]
-
-
-def mixed_with_length(rows, completions, texts, scores):
-    return [score + len(c.ids) / 12 for score, c in zip(scores, completions, strict=True)]
 
 
 def larger(rows, completions, texts, scores):
@@ -176,19 +172,11 @@ def swallow_updates(trainer, module):
 
 def freeze_weights(trainer, module):
     """Step on copies: the optimiser was made before the model was wrapped."""
-    configure = module.configure_optimizers
-
-    def broken():
-        optimizer = configure()
-        optimizer = optimizer["optimizer"] if isinstance(optimizer, dict) else optimizer
-        copies = {}
+    for optimizer in trainer.optimizers:
         for group in optimizer.param_groups:
-            group["params"] = [copies.setdefault(p, nn.Parameter(p.detach().clone())) for p in group["params"]]
+            group["params"] = [nn.Parameter(parameter.detach().clone()) for parameter in group["params"]]
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
-        return optimizer
-
-    module.configure_optimizers = broken
 
 
 def _after_step(trainer, change):
@@ -292,7 +280,8 @@ NOT_LEARNING = (
 
 FAULTS = [
     *(
-        Fault("negated_advantages", config, negate_advantages, kinds=("sign_flipped",), causes=("advantage_sign",))
+        Fault("negated_advantages", config, negate_advantages, args=SHORT,
+ kinds=("sign_flipped",), causes=("advantage_sign",))
         for config in ("grpo", "rloo", "reinforce")
     ),
     *(
@@ -300,7 +289,8 @@ FAULTS = [
             "constant_reward",
             config,
             break_function(constant(0.0)),
-            kinds=("reward_function_broken", "dead_reward"),
+            args=SHORT,
+ kinds=("reward_function_broken", "dead_reward"),
             causes=("reward_constant", "rejects_right_answer"),
         )
         for config in ("grpo", "reinforce")
@@ -320,14 +310,16 @@ FAULTS = [
         "accepts_everything",
         "grpo",
         break_function(constant(1.0)),
-        kinds=("reward_function_broken", "dead_reward"),
+        args=SHORT,
+ kinds=("reward_function_broken", "dead_reward"),
         causes=("accepts_wrong_answer", "reward_constant"),
     ),
     Fault(
         "random_grader",
         "grpo",
         break_function(noisy),
-        kinds=("reward_function_broken",),
+        args=SHORT,
+ kinds=("reward_function_broken",),
         causes=("reward_not_deterministic", "accepts_wrong_answer", "rejects_right_answer"),
     ),
     *(
@@ -335,20 +327,22 @@ FAULTS = [
             "impossible_task",
             config,
             impossible_answers,
-            kinds=("zero_contrast", "dead_reward"),
+            args=SHORT,
+ kinds=("zero_contrast", "dead_reward"),
             causes=("task_too_hard", "answer_format_mismatch"),
         )
         for config in ("grpo", "rloo")
     ),
     *(
-        Fault("easy_task", config, easy_prompts, kinds=("zero_contrast",), causes=("task_too_easy",))
+        Fault("easy_task", config, easy_prompts, args=SHORT,
+ kinds=("zero_contrast",), causes=("task_too_easy",))
         for config in ("grpo", "dr_grpo")
     ),
     *(
         Fault(
             "rewards_length",
             config,
-            replace_rewards(mixed_with_length),
+            replace_rewards(lengths_of),
             at=25,
             args=(*LONG, *OFTEN),
             kinds=("length_hacking", "truncation", "all_truncated"),
@@ -404,7 +398,7 @@ FAULTS = [
         "perturbed_reference",
         "grpo",
         perturb_reference,
-        args=(*LONG, *GRPO_KL),
+        args=(*SHORT, *GRPO_KL),
         kinds=("reference_not_start", "loss_off_at_start"),
         causes=("reference_not_start",),
     ),
@@ -412,18 +406,20 @@ FAULTS = [
         "moving_reference",
         "grpo",
         move_reference,
-        args=(*LONG, *GRPO_KL),
+        args=(*SHORT, *GRPO_KL),
         kinds=("reference_moved",),
         causes=("reference_trained",),
     ),
     *(
         Fault(
-            "hidden_dropout", config, drop_out, kinds=("ratio_not_one", "sampler_mismatch"), causes=("dropout_on",)
+            "hidden_dropout", config, drop_out, args=SHORT,
+ kinds=("ratio_not_one", "sampler_mismatch"), causes=("dropout_on",)
         )
         for config in ("grpo", "dapo")
     ),
     *(
-        Fault("stale_sampler", config, stale_sampler, kinds=("sampler_mismatch",), causes=("stale_sampler_weights",))
+        Fault("stale_sampler", config, stale_sampler, args=SHORT,
+ kinds=("sampler_mismatch",), causes=("stale_sampler_weights",))
         for config in ("grpo", "rloo")
     ),
     *(
@@ -431,7 +427,8 @@ FAULTS = [
             "wrong_temperature",
             config,
             wrong_temperature,
-            kinds=("sampler_mismatch",),
+            args=SHORT,
+ kinds=("sampler_mismatch",),
             causes=("temperature_mismatch",),
         )
         for config in ("grpo", "reinforce")
@@ -441,7 +438,8 @@ FAULTS = [
             "never_stops",
             config,
             never_stop,
-            kinds=("never_stops", "all_truncated", "stop_token_untrained"),
+            args=SHORT,
+ kinds=("never_stops", "all_truncated", "stop_token_untrained"),
             causes=("stop_token_untrained", "stop_id_not_in_generation_config"),
         )
         for config in ("grpo", "rloo")
@@ -450,7 +448,7 @@ FAULTS = [
         Fault(
             "short_limit",
             config,
-            args=(*LONG, "--model.sampling.max_new_tokens", "4"),
+            args=(*SHORT, "--model.sampling.max_new_tokens", "4"),
             kinds=("truncation", "all_truncated", "never_stops"),
             causes=("max_new_tokens_too_small",),
         )
@@ -467,7 +465,7 @@ FAULTS = [
     Fault(
         "too_many_epochs",
         "grpo",
-        args=(*LONG, *EPOCHS, ADAM, "2e-3"),
+        args=(*LONG, *EPOCHS, ADAM, "1e-3"),
         kinds=("clip_saturation",),
         causes=("too_many_epochs_per_phase", "learning_rate_too_high"),
     ),
@@ -476,7 +474,7 @@ FAULTS = [
             "swallowed_updates",
             config,
             swallow_updates,
-            args=(*LONG, ADAM, "1e-6"),
+            args=(*SHORT, ADAM, "1e-6"),
             kinds=("updates_swallowed", "policy_not_moving"),
             causes=("bf16_weights", "learning_rate_too_low"),
         )
@@ -487,7 +485,8 @@ FAULTS = [
             "stepped_on_copies",
             config,
             freeze_weights,
-            kinds=("no_update", "updates_swallowed"),
+            args=SHORT,
+ kinds=("no_update", "updates_swallowed"),
             causes=("nothing_trainable",),
         )
         for config in ("grpo", "sft")
