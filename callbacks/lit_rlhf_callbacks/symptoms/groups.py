@@ -148,12 +148,15 @@ def _reward_evidence(view: RunView) -> tuple[Evidence, ...]:
 
 
 def _jump(series: Series) -> tuple[float, float] | None:
-    """Return medians before and after a jump so large that no learning does it: every row that carries signal."""
+    """Return medians before and after a jump so large that no learning does it, of rows that carry signal."""
     values = [value for _, value in series.recent if value > 0]
-    before, after = values[:-NUM_AFTER][-NUM_BEFORE:], values[-NUM_AFTER:]
-    if len(before) < NUM_BEFORE or min(after) < FIVE_TIMES * max(before):
+    if not values or values[-1] < FIVE_TIMES * min(values):
         return None
-    return median(before), median(after)
+    for place in range(len(values) - NUM_AFTER, NUM_BEFORE - 1, -1):
+        before, after = values[place - NUM_BEFORE : place], values[place:]
+        if min(after) >= FIVE_TIMES * max(before):
+            return median(before), median(after)
+    return None
 
 
 def _last_equal(values: list[float], wanted: float) -> int:
