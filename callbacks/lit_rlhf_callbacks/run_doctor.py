@@ -28,6 +28,16 @@ from lit_rlhf_callbacks.window_samples import WindowSamples
 class RunDoctor(Callback):
     """Follow a run's metrics, say in a few lines what goes wrong, since when and why, and stop it where asked to.
 
+    Exact checks are made at the start, after the first three updates and after every hundredth
+    (`lit_rlhf_callbacks.checks`); rules then read each update's row, the one that ``metrics.csv`` has, when the next
+    batch begins (`lit_rlhf_callbacks.symptoms`). Rank 0 writes ``findings.jsonl``, a line per change of state, and
+    ``checks.jsonl``, which begins with the facts, into the run directory. Nothing here raises into training.
+
+    A stop ends training after the update that is under way: `stopped_by` holds the finding, ``trainer.should_stop`` is
+    set, and ``python -m lit_rlhf fit`` ends with status 3. It takes a critical finding, so an exact one or one that
+    lasts ten rows. Ranks decide alike, since what they read is reduced; only with a module without ``run_facts()``,
+    whose logged values may differ, do they ask each other.
+
     Args:
         on_finding: ``warn`` prints; ``stop`` also saves a checkpoint and ends training when a finding is critical;
             a dict says it per kind, ``{"entropy_collapse": "stop"}``, with ``ignore`` for kinds not to hear of.
@@ -47,6 +57,7 @@ class RunDoctor(Callback):
         self.stopped_by: Finding | None = None
         self.report: Report | None = None
         self._open = OpenRow()
+        self._step = 0
         self._is_due = False  # whether the open row has not been read yet
         self._samples = WindowSamples()
         self._saved = SavedSteps()
@@ -69,7 +80,7 @@ class RunDoctor(Callback):
         """Gather the facts, go on from a checkpoint, make the checks that need no update."""
         run_clock(trainer).start()
         self._open.start(trainer)
-        self._is_due = True
+        self._step, self._is_due = trainer.global_step, True
         self._guard("start", lambda: self._start(trainer, pl_module))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -84,7 +95,9 @@ class RunDoctor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Take a micro-batch's values; after an update make the exact checks, and stop if that was decided."""
-        has_updated = self._open.add_micro_batch(trainer, outputs) is not None
+        has_updated = trainer.global_step > self._step
+        self._step = trainer.global_step
+        self._guard("rows", lambda: self._open.add_micro_batch(trainer, outputs))
         self._guard("samples", lambda: self._samples.add(outputs, is_last=has_updated))
         if not has_updated:
             self._check("after_micro_batch", trainer, pl_module, outputs, batch)
@@ -234,7 +247,7 @@ class RunDoctor(Callback):
         note_stop(trainer, f"stopped by RunDoctor at update {trainer.global_step}: {what}; {last}; saved to {path}")
         trainer.should_stop = True
 
-    def _guard(self, what: str, do: Callable[[], None]) -> None:
+    def _guard(self, what: str, do: Callable[[], object]) -> None:
         """Run a part of the doctor; training goes on whatever happens in it."""
         if what in self._failed:
             return
