@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 
 from lit_rlhf_callbacks.foreign_models import find_language_model, find_tokenizer
@@ -28,7 +29,10 @@ def gather_facts(trainer: Trainer, pl_module: LightningModule) -> Facts:
     for owner, method in ((trainer.datamodule, "data_facts"), (pl_module, "run_facts")):  # type: ignore[attr-defined]
         told = offered(owner, method)
         facts |= flatten(told()) if told is not None else {}
-    return facts | _trainer_facts(trainer) | _weight_facts(trainer, pl_module) | _length_facts(trainer, pl_module)
+    facts |= _trainer_facts(trainer) | _weight_facts(trainer, pl_module) | _length_facts(trainer, pl_module)
+    if pl_module.device.type == "cuda":
+        facts["device.memory_gib"] = torch.cuda.get_device_properties(pl_module.device).total_memory / 2**30
+    return facts
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Facts:

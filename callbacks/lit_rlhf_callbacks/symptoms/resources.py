@@ -6,13 +6,14 @@ from typing import Literal
 from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
 from lit_rlhf_callbacks.symptoms.objective import Stage, stage_of
-from lit_rlhf_callbacks.symptoms.readings import fact_above, rose
+from lit_rlhf_callbacks.symptoms.readings import fact_above, number, rose
 from lit_rlhf_callbacks.symptoms.robust import TINY, shift
 
 DIRECTIONS: dict[str, Literal["up", "down"]] = {"tokens_per_second": "down", "step_time": "up"}
 SLOWED = math.log(2)
 NUM_SLOW = 30  # rows; a shared machine has bad minutes
 SLOW_PART = 2.0  # times as long as before
+NEARLY_FULL = 0.97  # allocators hold some; what stays free is no longer a reserve
 TAKEN_OVER = 0.2  # more of an update than before
 NUM_ROWS = 5  # what has not come by then is not measured
 WANTED: dict[Stage, tuple[tuple[str, str, str], ...]] = {
@@ -140,6 +141,19 @@ def _slow_part(view: RunView) -> tuple[Evidence, ...]:
     )
 
 
+def memory_near_limit(view: RunView) -> Alarm | None:
+    """Name a peak of memory so near the device's own that the next longer sequence may not fit."""
+    total = number(view, "device.memory_gib")
+    if not total or not view.history.has("memory/peak_gib"):
+        return None
+    peak = view.history["memory/peak_gib"].last
+    if peak < NEARLY_FULL * total:
+        return None
+    evidence = (Evidence("memory/peak_gib", peak, threshold=NEARLY_FULL * total, unit="GiB"),)
+    summary = f"the peak is {peak:.1f} of {total:.1f} GiB, so a longer sequence may not fit"
+    return Alarm("memory_near_limit", "warn", "inferred", summary, evidence)
+
+
 def metric_missing(view: RunView) -> Alarm | None:
     """List failures that this log cannot show, and what would show them."""
     history, stage = view.history, stage_of(view)
@@ -159,4 +173,4 @@ def metric_missing(view: RunView) -> Alarm | None:
     return Alarm("metric_missing", "info", "exact", f"cannot be seen: {'; '.join(blind)}", evidence, (step, step))
 
 
-RULES: tuple[Rule, ...] = (throughput_loss, metric_missing)
+RULES: tuple[Rule, ...] = (throughput_loss, memory_near_limit, metric_missing)

@@ -3,7 +3,7 @@
 import pytest
 
 from lit_rlhf_callbacks.symptoms.catalogue import rank
-from lit_rlhf_callbacks.symptoms.resources import KINDS, metric_missing, throughput_loss
+from lit_rlhf_callbacks.symptoms.resources import KINDS, memory_near_limit, metric_missing, throughput_loss
 
 BY_ID = {kind.id: kind for kind in KINDS}
 
@@ -35,6 +35,13 @@ def test_one_part_that_alone_became_slow_is_a_warning(view_of, noisy):
     assert throughput_loss(view_of(busy, 80, stage="rl")).severity == "info"
 
 
+def test_memory_that_is_all_but_full_is_named(view_of):
+    facts = {"device__memory_gib": 80.0}
+    assert memory_near_limit(view_of({"memory/peak_gib": 79.0}, 2, **facts)).severity == "warn"
+    assert memory_near_limit(view_of({"memory/peak_gib": 70.0}, 2, **facts)) is None
+    assert memory_near_limit(view_of({"memory/peak_gib": 79.0}, 2)) is None  # nobody said how much there is
+
+
 def test_what_a_log_cannot_show_is_listed_with_what_would_show_it(view_of):
     alarm = metric_missing(view_of({"reward": 0.3, "kl": 0.01, "grad_norm": 1.0}, 10, stage="rl"))
     assert alarm.severity == "info"
@@ -56,6 +63,6 @@ def test_a_whole_log_lacks_nothing(view_of):
     assert metric_missing(view_of(columns, 10, stage="rl")) is None
 
 
-@pytest.mark.parametrize("rule", [throughput_loss, metric_missing])
+@pytest.mark.parametrize("rule", [throughput_loss, memory_near_limit, metric_missing])
 def test_rules_are_silent_without_anything_to_look_at(rule, view_of):
     assert rule(view_of({"my_metric": 1.0}, 60)) is None
