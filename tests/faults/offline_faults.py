@@ -198,7 +198,7 @@ def lose_the_data_order(trainer, module):
     trainer.datamodule.train_dataloader = broken
 
 
-FEW = ("--trainer.max_steps", "160", "--data.limit", "64")
+FEW = ("--trainer.max_steps", "120", "--data.limit", "32")
 
 FAULTS = [
     *(
@@ -274,7 +274,7 @@ FAULTS = [
             "too_little_data", config, args=(*FEW, ADAM, rate),
             kinds=("held_out_overfit", "reward_model_overfit"), causes=("too_little_data", "too_many_epochs"),
         )
-        for config, rate in (("sft", "1e-3"), ("reward_model", "4e-4"))
+        for config, rate in (("sft", "3e-3"), ("reward_model", "4e-4"))
     ),
     Fault(
         "annotators_like_length", "reward_model", change_training(longer_chosen),

@@ -252,7 +252,7 @@ def impossible_answers(trainer, module):
 def easy_prompts(trainer, module):
     rows = trainer.datamodule.train_rows
     for row in rows:
-        row.update(prompt="Which letter comes after a?", answer="b")
+        row.update(prompt=[{"role": "user", "content": "Which letter comes after a?"}], answer="b")
 
 
 def slow_rewards(trainer, module):
