@@ -26,5 +26,6 @@ class SupervisedData(OfflineData):
 
     def data_facts(self) -> dict[str, Any]:
         """Say which slice of the data a run used, and whether prompts are meant to be learned (None: where text)."""
-        meant: dict[Mask, bool | None] = {"none": True, "auto": None}
-        return {**super().data_facts(), "whole_rows_meant": meant.get(self.mask, False)}
+        has_prompts = float((self.train_examples.columns["num_prompt"] > 1).mean()) > 0.5
+        is_text = self.mask == "auto" and not has_prompts
+        return {**super().data_facts(), "whole_rows_meant": None if is_text else self.mask == "none"}

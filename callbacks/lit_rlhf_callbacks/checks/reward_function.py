@@ -42,7 +42,9 @@ def check_reward_function(
     measured = {f"{name}/{case}": _best(values) for case, values in by_case.items() if _best(values) > -_INF}
     if scores != again:
         text = f"'{name}' scores the same answers differently when asked twice"
-        return failed(NAME, step, "reward_function_broken", "reward_random", text, measured, "info")
+        return failed(
+            NAME, step, "reward_function_broken", "reward_random", text, measured, "warn" if judges else "info"
+        )
     if not judges:
         return passed(NAME, step, f"'{name}' scores alike when asked twice; what is right it does not say", measured)
     return _judge(name, by_case, measured, means, step)

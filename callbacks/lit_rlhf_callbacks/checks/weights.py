@@ -30,6 +30,10 @@ class Change(NamedTuple):
     """Of these, how many changed."""
     relative_norm: float
     """Norm of the change over norm of the weights."""
+    is_coarse: bool = False
+    """Every weight that changed has a value that bf16 can hold: it is rounded to bf16, whatever its type."""
+    finest: float = 0.0
+    """A step below which a weight of typical size does not change in its type."""
 
 
 def check_trainable(parameters: Iterable[nn.Parameter], *, step: int = 0) -> CheckResult:
@@ -61,14 +65,20 @@ def sample_weights(parameters: Iterable[nn.Parameter]) -> WeightSample:
 
 def measure_change(sample: WeightSample) -> Change:
     """Compare with the weights now, after the update."""
-    pushed = changed = 0
-    step = norm = 0.0
+    pushed = changed = elements = 0
+    step = norm = size = 0.0
+    is_coarse = True
     for now, before, mask in zip(*sample, strict=True):
         pushed += int(mask.sum())
-        changed += int(((now != before) & mask).sum())
+        moved = now[(now != before) & mask]
+        changed += len(moved)
+        is_coarse = is_coarse and bool((moved.bfloat16().to(moved.dtype) == moved).all())
+        size += float(before.float().abs().sum()) * torch.finfo(before.dtype).eps
+        elements += before.numel()
         step += float((now.float() - before.float()).square().sum())
         norm += float(before.float().square().sum())
-    return Change(pushed, changed, (step / norm) ** 0.5 if norm else 0.0)
+    relative = (step / norm) ** 0.5 if norm else 0.0
+    return Change(pushed, changed, relative, is_coarse and changed > 0, size / elements if elements else 0.0)
 
 
 def check_update(
@@ -106,9 +116,13 @@ def check_update(
         return unknown(name, step, "the loss scaler skipped this update")
     if share >= 0.5:
         return passed(name, step, text, numbers)
-    small = torch.finfo(dtype).bits < 32
+    if share == 0 and change.finest and lr > 1000 * change.finest:
+        why = f"a learning rate of {lr:g} would move them, so the optimiser steps on other tensors than the model's"
+        return failed(name, step, "no_update", "nothing_trainable", f"{text}: {why}", numbers)
+    small = torch.finfo(dtype).bits < 32 or change.is_coarse
     cause = "bf16_weights" if small else "learning_rate_too_low"
-    why = f"steps of lr {lr:g} are below what {str(dtype).removeprefix('torch.')} weights can hold"
+    held_in = "bfloat16" if change.is_coarse else str(dtype).removeprefix("torch.")
+    why = f"steps of lr {lr:g} are below what {held_in} weights can hold"
     severity = "critical" if share < 0.05 else "warn"
     return failed(name, step, "updates_swallowed", cause, f"only {text}: {why}", numbers, severity)  # type: ignore[arg-type]
 

@@ -148,7 +148,14 @@ def test_weights_that_change_and_do_not():
     sample = sample_weights(layer.parameters())
     with torch.no_grad():
         layer.weight[:4] += 0.1
-    assert measure_change(sample)[:2] == (64, 32)
+    change = measure_change(sample)
+    assert change[:2] == (64, 32)
+    assert not change.is_coarse
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.bfloat16())
+    assert measure_change(sample).is_coarse
+    assert check_update(Change(1000, 3, 1e-7, True, 1e-9), lr=1e-6).cause == "bf16_weights"
+    assert check_update(Change(1000, 0, 0.0, False, 1e-9), lr=1e-4).cause == "nothing_trainable"
     assert check_update(Change(100, 100, 1e-3), lr=1e-5).status == "ok"
     assert check_update(Change(100, 20, 1e-9), lr=1e-6, dtype=torch.bfloat16).cause == "bf16_weights"
     assert check_update(Change(100, 0, 0.0), lr=1e-12).cause == "learning_rate_too_low"
