@@ -8,13 +8,14 @@ SEEDS = {"tuning": 1, "reporting": 2}  # thresholds are chosen on the first, the
 SHIPPED = [path.stem for path in sorted(CONFIGS.glob("*.yaml")) if "smollm2" not in path.stem]
 SMALL_ONLINE = ("--data.prompts_per_phase", "4", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
 SMALL_OFFLINE = ("--data.examples_per_update", "32", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
+SMALL_PAIRS = ("--data.examples_per_update", "16", *SMALL_OFFLINE[2:])
 STEPS = ("--trainer.max_steps", "120")
 SMALL = {
     "grpo": (*SMALL_ONLINE, *STEPS),
     "reinforce": ("--data.prompts_per_phase", "32", *SMALL_ONLINE[2:], *STEPS),
     "sft": (*SMALL_OFFLINE, *STEPS),
-    "dpo": (*SMALL_OFFLINE, *STEPS),
-    "reward_model": (*SMALL_OFFLINE, *STEPS),
+    "dpo": (*SMALL_PAIRS, *STEPS),
+    "reward_model": (*SMALL_PAIRS, *STEPS),
 }
 NUM_SEEDS = {"grpo": 30, "reinforce": 20, "sft": 60, "dpo": 45, "reward_model": 45}
 LONG_RUN = ("--trainer.max_steps", "700")
