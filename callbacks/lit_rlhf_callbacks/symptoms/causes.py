@@ -95,7 +95,7 @@ ALL_MASKED = Cause(
     "all_masked",
     "no token counts in the loss",
     1.0,
-    "python -m lit_rlhf inspect CONFIG: the first sequence shows which tokens count",
+    "python -m lit_rlhf inspect --config CONFIG: the first sequence shows which tokens count",
     (Sign("the check of supervised tokens failed", check_failed("supervised_tokens"), 20.0, 0.05),),
 )
 
@@ -103,7 +103,7 @@ BAD_DATA = Cause(
     "bad_data",
     "some of the data is broken: empty, mislabelled, or of another format",
     1.0,
-    "python -m lit_rlhf inspect CONFIG, then look at the samples of the update where it began",
+    "python -m lit_rlhf inspect --config CONFIG, then look at the samples of the update where it began",
 )
 
 BAD_REWARD = Cause(
@@ -187,7 +187,7 @@ LABELS_SWAPPED = Cause(
     "labels_swapped",
     "chosen and rejected are the wrong way round",
     1.0,
-    "python -m lit_rlhf inspect CONFIG: read ten pairs; swap the columns if the rejected ones are better",
+    "python -m lit_rlhf inspect --config CONFIG: read ten pairs; swap the columns if the rejected ones are better",
 )
 
 LABELS_NOISY = Cause(

@@ -34,7 +34,7 @@ LABELS_SHUFFLED = Cause(
     "labels_shuffled",
     "the answers do not belong to their questions",
     1.0,
-    "python -m lit_rlhf inspect CONFIG: read ten rows",
+    "python -m lit_rlhf inspect --config CONFIG: read ten rows",
     (Sign("the weights move, and still nothing is learned", lambda view: barely_moved(view) is False, 4.0, 0.2),),
 )
 _LOSS_SIGN = Cause(

@@ -40,7 +40,7 @@ TEMPLATE_MISMATCH = Cause(
     "template_mismatch",
     "the chat template is not the one the policy was trained with",
     0.5,
-    "python -m lit_rlhf inspect CONFIG: read the special tokens of the first sequence",
+    "python -m lit_rlhf inspect --config CONFIG: read the special tokens of the first sequence",
 )
 TEMPERATURE_MISMATCH = Cause(
     "temperature_mismatch",
@@ -59,7 +59,7 @@ _PAIRS_SWAPPED = Cause(
     "pairs_swapped",
     "chosen and rejected are the wrong way round",
     1.0,
-    "python -m lit_rlhf inspect CONFIG: read ten pairs",
+    "python -m lit_rlhf inspect --config CONFIG: read ten pairs",
     (Sign("the run does not learn from pairs", lambda view: stage_of(view) == "rl", 0.02),),
 )
 

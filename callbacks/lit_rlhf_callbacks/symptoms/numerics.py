@@ -71,7 +71,7 @@ _BAD_BATCH = Cause(
     "bad_batch",
     "single batches hold broken rows, or weigh far more than the others",
     2.0,
-    "python -m lit_rlhf inspect CONFIG, and read the rows of the updates that jumped",
+    "python -m lit_rlhf inspect --config CONFIG, and read the rows of the updates that jumped",
     (Sign("between the spikes gradients are what they were", _is_calm_between, 2.0, 0.5),),
 )
 _LENGTH_OUTLIER = Cause(

@@ -35,7 +35,7 @@ _DUPLICATE_ROWS = Cause(
     "duplicate_rows",
     "rows hold the same text as chosen and as rejected",
     2.0,
-    "python -m lit_rlhf inspect CONFIG: read ten pairs",
+    "python -m lit_rlhf inspect --config CONFIG: read ten pairs",
 )
 _NOT_LEARNING = ("policy_not_moving", "no_update", "updates_swallowed", "identical_pairs", "beta_scale")
 

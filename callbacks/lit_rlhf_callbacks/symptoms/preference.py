@@ -29,7 +29,7 @@ _SIMILAR_PAIRS = Cause(
     "similar_pairs",
     "chosen and rejected are nearly the same text, so pushing one down takes the other along",
     2.0,
-    "python -m lit_rlhf inspect CONFIG: read ten pairs and see how much they share",
+    "python -m lit_rlhf inspect --config CONFIG: read ten pairs and see how much they share",
 )
 _OFF_POLICY_PAIRS = Cause(
     "off_policy_pairs",

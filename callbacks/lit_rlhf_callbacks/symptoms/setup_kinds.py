@@ -5,7 +5,7 @@ from lit_rlhf_callbacks.symptoms.causes import ALL_MASKED, LABELS_SWAPPED, likel
 from lit_rlhf_callbacks.symptoms.finding import Rule
 from lit_rlhf_callbacks.symptoms.readings import above, fact_above, fact_is
 
-_INSPECT = "python -m lit_rlhf inspect CONFIG"
+_INSPECT = "python -m lit_rlhf inspect --config CONFIG"
 
 
 def _cause(id: str, text: str, prior: float, next_check: str, *signs: Sign) -> Cause:
