@@ -84,7 +84,7 @@ NOTHING_TRAINABLE = Cause(
     "nothing_trainable",
     "no weight is trained",
     1.0,
-    "look at weights.num_trainable in run.json and at update/share_changed: 0 if this is it",
+    "look at weights.num_trainable in checks.jsonl and at update/share_changed: 0 if this is it",
     (
         Sign("no weight has requires_grad", fact_below("weights.num_trainable", 1), 50.0, 0.02),
         Sign("an update changed no weight", below("update/share_changed", 1e-9), 10.0, 0.1),
@@ -168,7 +168,7 @@ REFERENCE_NOT_START = Cause(
     "reference_not_start",
     "the reference is not the policy this run started from",
     1.0,
-    "look at kl of the first update, and at the hashes of policy and reference in run.json: 0 and equal if all is well",
+    "look at kl of the first update, and at reference_is_start in checks.jsonl: 0 and ok if all is well",
     (Sign("KL was not 0 before the first update", lambda view: _starts_above(view, "kl", 1e-3), 6.0, 0.05),),
 )
 

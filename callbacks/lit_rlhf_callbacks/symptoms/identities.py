@@ -145,7 +145,7 @@ KINDS = (
                 "reference_trained",
                 "the reference's weights are trained along with the policy's",
                 1.0,
-                "compare the reference's hash in run.json with start_hash",
+                "look at reference_unmoved in checks.jsonl, or score fixed rows by it twice, 20 updates apart",
             ),
         ),
     ),
