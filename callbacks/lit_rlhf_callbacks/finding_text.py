@@ -17,7 +17,8 @@ def describe(finding: Finding) -> str:
     if finding.severity == "info":
         return f"update {finding.step}: for information: {name}: {finding.summary}"
     lines = [f"update {finding.step}: {finding.severity.upper()}: {name}", finding.summary, _began(finding)]
-    for number, cause in enumerate(finding.causes[:NUM_CAUSES], start=1):
+    num_causes = 1 if finding.state == "worse" else NUM_CAUSES  # the rest was said when it was raised
+    for number, cause in enumerate(finding.causes[:num_causes], start=1):
         lines += _cause(number, cause)
     if finding.sample_ids:
         lines.append(f"look at prompts: {', '.join(map(str, finding.sample_ids))}")
@@ -42,7 +43,7 @@ def _beneath(root: Finding, findings: Iterable[Finding]) -> list[str]:
 def _began(finding: Finding) -> str:
     first, last = finding.onset
     when = f"at update {first}" if first == last else f"between updates {first} and {last}"
-    cost = ", ".join(f"{_number(value)} {name}" for name, value in finding.cost.items())
+    cost = ", ".join(_amount(value, name) for name, value in finding.cost.items())
     return f"began {when} ({finding.basis})" + (f"; since then: {cost}" if cost else "")
 
 
@@ -58,5 +59,6 @@ def _cause(number: int, cause: RankedCause) -> list[str]:
     return lines
 
 
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
+def _amount(value: float, unit: str) -> str:
+    number = f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
+    return f"{number} {unit.removesuffix('s') if value == 1 else unit}"

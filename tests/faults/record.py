@@ -5,23 +5,18 @@ Takes about three hours on two idle cores; may be stopped and started again at a
 
 import argparse
 import copy
-import os
 import sys
 import time
 import traceback
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 
+import plan
 import torch
+from fault import record
 
-torch.set_num_threads(1)
-
-import plan  # noqa: E402
-from fault import record  # noqa: E402
-
-from lit_rlhf.data import sources  # noqa: E402
+from lit_rlhf.data import sources
 
 GROUPS = {
     "tuning": plan.tuning,
@@ -46,6 +41,7 @@ def remember_tasks():
 
 
 def main():
+    torch.set_num_threads(1)
     remember_tasks()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)

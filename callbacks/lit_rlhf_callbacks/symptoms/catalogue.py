@@ -84,7 +84,7 @@ def rank(kind: Kind, view: RunView) -> tuple[RankedCause, ...]:
                 (speaks_for if sign.factor >= 1 else speaks_against).append(sign.text)
             elif holds is False and sign.against is not None:
                 weight *= sign.against
-                (speaks_against if sign.against < 1 else speaks_for).append(f"not so: {sign.text}")
+                (speaks_against if sign.against < 1 else speaks_for).append(f"not seen: {sign.text}")
         setting = cause.setting(view) if cause.setting is not None else None
         weighed.append((weight, cause, tuple(speaks_for), tuple(speaks_against), setting))
     total = sum(weight for weight, *_ in weighed)
