@@ -23,6 +23,7 @@ LAYERS = [
     ["rollout"],
     ["algorithms"],
     ["cli"],
+    ["report"],
     ["commands"],
 ]
 

@@ -17,5 +17,6 @@ COMMANDS = {
     "best-of-n": Command("lit_rlhf.commands.best_of_n", "See what choosing by score buys, from scored completions."),
     "inspect": Command("lit_rlhf.commands.inspect", "See what a run would train on: counts, masks, stop tokens."),
     "doctor": Command("lit_rlhf.commands.doctor", "See what went wrong in a run, since when, and why; any trainer's."),
+    "report": Command("lit_rlhf.commands.report", "Write a run, or several laid over one another, as one HTML page."),
     "convert": Command("lit_rlhf.commands.convert", "Turn a GGUF file into a Hugging Face folder that can be trained."),
 }
