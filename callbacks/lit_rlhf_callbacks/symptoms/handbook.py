@@ -26,8 +26,8 @@ def renew(text: str, kinds: Mapping[str, Kind] = KINDS) -> str:
     """Return the handbook with the parts that come from the catalogue brought up to date.
 
     Args:
-        text: The page. A kind's section has a heading of level 3 that reads like its id (``### KL explosion``), and in it
-            a line ``*Causes, likeliest first*``, after which the list of causes stands.
+        text: The page. A kind's section has a heading of level 3 that reads like its id (``### KL explosion``), and in
+            it a line ``*Causes, likeliest first*``, after which the list of causes stands.
         kinds: The catalogue.
 
     Returns:
