@@ -10,6 +10,7 @@ from lit_rlhf_callbacks.symptoms.readings import fact_below, number
 
 NUM_LATE = 10
 TURNED = 0.05  # of the lowest held-out loss
+LOST_AGAIN = 0.1  # of what the held-out loss had gained since the start
 NUM_TURNED = 2  # evaluations
 
 
@@ -65,7 +66,8 @@ def turned_up(view: RunView) -> tuple[str, tuple[Evidence, ...], tuple[int, int]
     later = [value for at, value in points if at > step]
     if len(later) < NUM_TURNED or lowest <= 0:
         return None
-    limit = lowest + max(3 * _eval_error(view, name, lowest), TURNED * lowest)
+    gained = max(0.0, view.history[name].start[0] - lowest)
+    limit = lowest + max(3 * _eval_error(view, name, lowest), TURNED * lowest, LOST_AGAIN * gained)
     if any(value <= limit for value in later[-NUM_TURNED:]):
         return None
     trace = view.history[train].trace

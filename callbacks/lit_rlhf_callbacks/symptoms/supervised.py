@@ -44,7 +44,14 @@ KINDS = (
             LABELS_SHUFFLED,
             likely(NOTHING_TRAINABLE, 1),
         ),
-        explained_by=("no_update", "updates_swallowed", "zero_gradient", "policy_not_moving", "labels_masked"),
+        explained_by=(
+            "no_update",
+            "updates_swallowed",
+            "zero_gradient",
+            "identical_pairs",
+            "policy_not_moving",
+            "labels_masked",
+        ),
     ),
 )
 

@@ -171,7 +171,7 @@ def _rl_is_pinned(view: RunView) -> tuple[Evidence, ...] | None:
 def _pairs_are_pinned(view: RunView) -> tuple[Evidence, ...] | None:
     name = loss_name(view)
     known = known_start(view, name) if name is not None else None
-    if name is None or not known or f"step0.{name}" not in view.facts:
+    if name is None or not known or f"step0.{name}" not in view.facts or barely_moved(view) is False:
         return None
     late = mean_of(view.history[name].recent_values(MIN_ROWS))
     if abs(known - late.value) > LITTLE_LEARNED * abs(known) or late.error > LITTLE_LEARNED * abs(known):

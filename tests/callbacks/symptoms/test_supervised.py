@@ -141,6 +141,16 @@ def test_a_held_out_loss_that_turns_twice_while_training_falls_is_overfitting(vi
     assert held_out_overfit(view_of(both, 90, first=0, stage="sft")) is None
 
 
+def test_a_turn_that_costs_a_hundredth_of_the_gain_is_no_overfitting(view_of, noisy):
+    """Measured on a healthy run of the embedded model."""
+    columns = {
+        "nll": noisy(lambda step: max(0.01, 0.15 - 0.002 * step), 0.001),
+        "eval/nll": at_steps((0, 0.148), (40, 0.02), (50, 0.0143), (60, 0.0176), (70, 0.0178)),
+        "eval/num_tokens": at_steps((0, 1833.0), (70, 1833.0)),
+    }
+    assert held_out_overfit(view_of(columns, 75, first=0, stage="sft")) is None
+
+
 def test_rows_that_are_learned_by_heart_may_hurt_from_the_first_update(view_of, noisy):
     columns = {
         "nll": noisy(lambda step: max(0.02, 0.2 - 0.003 * step), 0.005),

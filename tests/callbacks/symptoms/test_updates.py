@@ -50,6 +50,8 @@ def test_pairs_whose_loss_stays_at_ln_2_are_named(view_of, noisy):
     alarm = policy_not_moving(view_of(columns, 60, **DPO))
     assert alarm.severity == "warn"
     assert alarm.onset == (1, 1)
+    moves = {**columns, "update/relative_norm": every_tenth(1e-3)}  # but learns nothing: noisy labels
+    assert policy_not_moving(view_of(moves, 60, **DPO)) is None
     learns = {**columns, "preference_loss": noisy(lambda step: LN2 - 0.002 * step, 0.01)}
     assert policy_not_moving(view_of(learns, 60, **DPO)) is None
 
