@@ -146,8 +146,6 @@ def record(fault, seed, path):
             "config": fault.config,
             "seed": seed,
             "at": fault.at,
-            "kinds": fault.kinds,
-            "causes": fault.causes,
             "checks": [json.loads(line) for line in lines],
             "columns": _columns([run_dir / "metrics.csv" for run_dir in run_dirs]),
         }

@@ -4,17 +4,23 @@ import gzip
 import json
 from dataclasses import dataclass, field
 
+import offline_faults
+import rl_faults
+
 from lit_rlhf_callbacks.replay import replay as replay_log
 from lit_rlhf_callbacks.run_log import RunLog
 from lit_rlhf_callbacks.symptoms.finding import CheckResult, Finding
 
 GRAVE = ("warn", "critical")
+FAULTS = {(fault.name, fault.config): fault for fault in [*rl_faults.FAULTS, *offline_faults.FAULTS]}
 
 
 def read(path):
     """Return what a recording says of its fault, and its log."""
     with gzip.open(path) as file:
         recording = json.loads(file.read())
+    fault = FAULTS.get((recording["fault"].removeprefix("long_"), recording["config"]))
+    recording |= {"kinds": fault.kinds, "causes": fault.causes} if fault is not None else {}
     columns = recording.pop("columns")
     rows = []
     for place, step in enumerate(columns["global_step"]):

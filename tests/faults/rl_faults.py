@@ -320,7 +320,7 @@ FAULTS = [
         break_function(noisy),
         args=SHORT,
  kinds=("reward_function_broken",),
-        causes=("reward_not_deterministic", "accepts_wrong_answer", "rejects_right_answer"),
+        causes=("reward_random",),
     ),
     *(
         Fault(
