@@ -43,7 +43,7 @@ def check_kl_estimator(
         return unknown(NAME, step, "policy and reference are still too close to tell estimators apart")
     shown = ", ".join(f"{key} {value:.3g}" for key, value in means.items())
     if estimator != "k1" and logged < -1e-6:
-        cause = "kl_sign" if _near(logged, -expected) else "kl_not_k3"
+        cause = "kl_sign" if any(_near(logged, -value) for value in (k1, expected)) else "kl_not_k3"
         text = f"the logged KL is {logged:.3g}, but {estimator} is never negative (on the same tokens {shown})"
         return failed(NAME, step, "kl_estimator_wrong", cause, text, numbers)
     if _near(logged, expected, 0.1):
