@@ -14,14 +14,13 @@ from lit_rlhf_callbacks.doctor_policy import Action, as_actions
 from lit_rlhf_callbacks.doctor_report import Report
 from lit_rlhf_callbacks.finding_hook import FindingHook
 from lit_rlhf_callbacks.open_row import STEP, OpenRow, is_empty
-from lit_rlhf_callbacks.protocol import offered
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.run_dir import run_dir
 from lit_rlhf_callbacks.saved_steps import SavedSteps
 from lit_rlhf_callbacks.stop_reason import note_stop
 from lit_rlhf_callbacks.symptoms import KINDS, RULES
 from lit_rlhf_callbacks.symptoms.diagnosis import Diagnosis
-from lit_rlhf_callbacks.symptoms.finding import Finding
+from lit_rlhf_callbacks.symptoms.finding import CheckResult, Finding
 from lit_rlhf_callbacks.window_samples import WindowSamples
 
 
@@ -35,8 +34,7 @@ class RunDoctor(Callback):
 
     A stop ends training after the update that is under way: `stopped_by` holds the finding, ``trainer.should_stop`` is
     set, and ``python -m lit_rlhf fit`` ends with status 3. It takes a critical finding, so an exact one or one that
-    lasts ten rows. Ranks decide alike, since what they read is reduced; only with a module without ``run_facts()``,
-    whose logged values may differ, do they ask each other.
+    lasts ten rows. With several ranks, one that decides so is enough, and all end at the same update.
 
     Args:
         on_finding: ``warn`` prints; ``stop`` also saves a checkpoint and ends training when a finding is critical;
@@ -82,6 +80,9 @@ class RunDoctor(Callback):
         self._open.start(trainer)
         self._step, self._is_due = trainer.global_step, True
         self._guard("start", lambda: self._start(trainer, pl_module))
+        if not trainer.strategy.reduce_boolean_decision(self.diagnosis is not None, all=True):
+            self.diagnosis = None  # it failed on some rank, and checks are made by all
+        self._check("on_train_start", trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Read the former update's row: its evaluations, too, are over."""
@@ -165,7 +166,6 @@ class RunDoctor(Callback):
             self._read_row(trainer)  # of the update resumed from: it belongs to what came before
             self.diagnosis.anchor(step)
         self.report.tell_facts(step, facts, resumed=step > 0)
-        self._check("on_train_start", trainer, pl_module)
 
     def _read_row(self, trainer: Trainer) -> None:
         if self._is_due:
@@ -196,17 +196,19 @@ class RunDoctor(Callback):
             rank_zero_info(f"RunDoctor could not be checked: {', '.join(missing)}. See callbacks/README.md.")
 
     def _check(self, moment: str, *args: Any) -> None:
-        """Call the exact checks at one moment; one that fails to run is off for this run."""
+        """Call the exact checks at one moment, on all ranks, whatever telling of them meets on one."""
         diagnosis, report = self.diagnosis, self.report
         if diagnosis is None or report is None:
             return
+        results: list[CheckResult] = []
+        self._guard(moment, lambda: results.extend(getattr(self._exact, moment)(*args) or ()))
 
-        def run() -> None:
-            for result in getattr(self._exact, moment)(*args) or ():
+        def tell() -> None:
+            for result in results:
                 report.tell_check(result)
                 self._tell(args[0], diagnosis.add_check(result))
 
-        self._guard(moment, run)
+        self._guard("telling", tell)
 
     def _tell(self, trainer: Trainer, changed: list[Finding]) -> None:
         assert self.report is not None
@@ -231,10 +233,7 @@ class RunDoctor(Callback):
         """Save and end training, on all ranks together."""
         if "stop" not in self.actions.values() or trainer.should_stop:
             return
-        decided = self.stopped_by is not None
-        if trainer.world_size > 1 and offered(pl_module, "run_facts") is None:
-            # values that a module only logs may differ between ranks, and then so may what they decide
-            decided = trainer.strategy.reduce_boolean_decision(decided, all=False)
+        decided = trainer.strategy.reduce_boolean_decision(self.stopped_by is not None, all=False)
         if not decided:
             return
         folders = [c.dirpath for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint) and c.dirpath]

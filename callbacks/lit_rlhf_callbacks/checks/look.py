@@ -1,7 +1,7 @@
 """One update as the checks see it: its tokens, its metrics, and ways to score again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from lit_rlhf_callbacks.checks import sampler
+from lit_rlhf_callbacks.checks.kl import kl_sums
 from lit_rlhf_callbacks.checks.tokens import Tokens, affordable_rows, counted_mask
 from lit_rlhf_callbacks.observing import observing
 from lit_rlhf_callbacks.protocol import offered
@@ -30,16 +31,28 @@ class Look:
         tokens: Of the whole window, before the update; empty where this rank had no rows or shows none.
         metrics: Of the window.
         facts: What the module, and its data, say of themselves.
-        can_score: Whether all ranks have rows, so that all may run a forward.
+        can_score: Whether all ranks have rows, so that all may run a forward; `agree` finds out.
+        kl_sums: Of `kl.kl_sums` over all ranks' windows; None where they cannot be known.
     """
 
     trainer: Trainer
     module: LightningModule
     step: int
-    tokens: Tokens
-    metrics: Mapping[str, float]
-    facts: Mapping[str, Any]
-    can_score: bool
+    tokens: Tokens = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    can_score: bool = False
+    kl_sums: Tensor | None = None
+    _shown: list[float] = field(default_factory=lambda: [0.0] * 6)  # has rows, has both log-probs, sums of the KL
+
+    def take(self, tokens: Tokens) -> None:
+        """Take this rank's window, and note what the others must know of it."""
+        self.tokens = tokens
+        rows = tokens.get("input_ids")
+        has_rows = rows is not None and len(rows) > 0
+        has_kl = has_rows and self.has("logps", "ref_logps") and self.mask.numel() > 0
+        sums = kl_sums(tokens["logps"], tokens["ref_logps"], self.mask).tolist() if has_kl else [0.0] * 4
+        self._shown = [float(has_rows), float(has_kl), *sums]
 
     @property
     def stage(self) -> str | None:
@@ -72,6 +85,13 @@ class Look:
     def has(self, *names: str) -> bool:
         """Whether tokens of these names were shown."""
         return all(name in self.tokens for name in names)
+
+    def agree(self) -> None:
+        """Find out, with all ranks, whether all can score, and what the KL is over all their tokens."""
+        mine = torch.tensor(self._shown, device=self.module.device)
+        has_rows, has_kl, *sums = self.trainer.strategy.reduce(mine, reduce_op="sum")
+        self.can_score = float(has_rows) == self.trainer.world_size
+        self.kl_sums = torch.stack(sums) if float(has_kl) == self.trainer.world_size else None
 
     def scorer(self, name: str = "score") -> Score | None:
         """Return the module's method of that name, to be called as the protocol says."""

@@ -12,7 +12,7 @@ from lit_rlhf_callbacks.checks.direction import (
     check_direction,
     update_direction,
 )
-from lit_rlhf_callbacks.checks.kl import check_kl_estimator, kl_sums
+from lit_rlhf_callbacks.checks.kl import check_kl_estimator
 from lit_rlhf_callbacks.checks.look import Look
 from lit_rlhf_callbacks.checks.reference import (
     HALF_TOLERANCE,
@@ -41,29 +41,8 @@ class Repeated:
         self.sampler_distances: list[float] = []
         self.looks: list[Direction | None] = []
 
-    def checks(self, look: Look) -> Iterator[CheckResult]:
-        """Make those whose inputs are offered."""
-        yield from self._reference(look)
-        yield from self._sampler(look)
-        yield from self._direction(look)
-        yield from _kl(look)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return plain data and tensors."""
-        return {
-            "probe": self.probe,
-            "reference_hash": self.reference_hash,
-            "sampler_distances": list(self.sampler_distances),
-            "looks": [None if look is None else list(look) for look in self.looks],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
-        self.probe, self.reference_hash = state["probe"], state["reference_hash"]
-        self.sampler_distances = list(state["sampler_distances"])
-        self.looks = [None if look is None else Direction(*look) for look in state["looks"]]
-
-    def _reference(self, look: Look) -> Iterator[CheckResult]:
+    def reference(self, look: Look) -> Iterator[CheckResult]:
+        """Look whether it stays what it was."""
         now = look.facts.get("reference_hash")
         score = look.scorer("score_reference")
         if score is not None and look.has("ref_logps"):
@@ -72,8 +51,8 @@ class Repeated:
                 self.probe = {name: rows[name].cpu() for name in _PROBE if name in rows}
             probe = {name: value.to(look.module.device) for name, value in self.probe.items()}
             mask, tolerance = counted_mask(probe), HALF_TOLERANCE if look.is_half else TOLERANCE
+            rescored = score(probe)  # also where nothing counts: other ranks may need this one
             if mask is not None and mask.any():
-                rescored = score(probe)
                 yield check_reference_unmoved(probe["ref_logps"], rescored, mask, tolerance=tolerance, step=look.step)
         elif isinstance(now, str):
             self.reference_hash = self.reference_hash or now
@@ -81,7 +60,8 @@ class Repeated:
         elif look.has("ref_logps"):
             yield unknown("reference_unmoved", look.step, "no score_reference(tokens) and no reference_hash")
 
-    def _sampler(self, look: Look) -> Iterator[CheckResult]:
+    def sampler(self, look: Look) -> Iterator[CheckResult]:
+        """Look whether it has the learner's weights and temperature."""
         learner, sampler = look.facts.get("learner_hash"), look.facts.get("sampler_hash")
         if isinstance(learner, str) and isinstance(sampler, str):
             yield check_sampler_weights(learner, sampler, step=look.step)
@@ -104,7 +84,8 @@ class Repeated:
             self.sampler_distances = [*self.sampler_distances, result.measured["mean_difference"]][:NUM_LOOKS]
         yield result
 
-    def _direction(self, look: Look) -> Iterator[CheckResult]:
+    def direction(self, look: Look) -> Iterator[CheckResult]:
+        """Look whether advantages follow rewards, and log-probs follow advantages."""
         if look.has("advantages", "rewards") and look.mask.any():
             advantages = look.tokens["advantages"]
             if advantages.dim() == 2:
@@ -128,6 +109,21 @@ class Repeated:
             has_pairs=look.has("chosen_mask"),
             step=look.step,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain data and tensors."""
+        return {
+            "probe": self.probe,
+            "reference_hash": self.reference_hash,
+            "sampler_distances": list(self.sampler_distances),
+            "looks": [None if look is None else list(look) for look in self.looks],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.probe, self.reference_hash = state["probe"], state["reference_hash"]
+        self.sampler_distances = list(state["sampler_distances"])
+        self.looks = [None if look is None else Direction(*look) for look in state["looks"]]
 
     def _measure_direction(self, look: Look) -> Direction | CheckResult | None:
         name = "update_direction"
@@ -155,13 +151,10 @@ class Repeated:
         return update_direction(change, weights, torch.ones_like(change, dtype=torch.bool), clusters=clusters)
 
 
-def _kl(look: Look) -> Iterator[CheckResult]:
-    if look.stage != "rl" or "kl" not in look.metrics or not look.can_score or not look.has("logps", "ref_logps"):
-        return
-    tokens, trainer = look.tokens, look.trainer
-    sums = kl_sums(tokens["logps"], tokens["ref_logps"], look.mask)
-    sums = trainer.strategy.reduce(sums, reduce_op="sum")
-    yield check_kl_estimator(look.metrics["kl"], sums, look.facts.get("estimator", "k3"), step=look.step)
+def kl_checks(look: Look) -> Iterator[CheckResult]:
+    """Look which estimator the logged KL is."""
+    if look.stage == "rl" and "kl" in look.metrics and look.kl_sums is not None:
+        yield check_kl_estimator(look.metrics["kl"], look.kl_sums, look.facts.get("estimator", "k3"), step=look.step)
 
 
 def _weights(look: Look, rows: Tokens) -> tuple[Tensor | None, Tensor | None]:

@@ -29,12 +29,13 @@ class RewardLooks:
     def __init__(self) -> None:
         self.counts: list[PairCounts] = []
 
-    def note(self, tokens: Tokens) -> None:
-        """Take a micro-batch's pairs, scored before its update."""
+    def note(self, tokens: Tokens) -> list[CheckResult]:
+        """Take a micro-batch's pairs, scored before its update; there is nothing to judge yet."""
         if {"rewards", "chosen_mask", "attention_mask"} <= set(tokens):
             counts = count_pairs(tokens["rewards"], completion_lengths(tokens), tokens["chosen_mask"])
             if counts is not None:
                 self.counts = [*self.counts, counts][-NUM_WINDOWS:]
+        return []
 
     def checks(self, look: Look) -> Iterator[CheckResult]:
         """Make those whose inputs are offered."""

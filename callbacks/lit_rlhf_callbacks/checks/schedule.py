@@ -11,7 +11,7 @@ from lit_rlhf_callbacks.checks.at_start import RewardFunctions, data_checks, dev
 from lit_rlhf_callbacks.checks.first_window import identity_checks, label_checks
 from lit_rlhf_callbacks.checks.look import Look
 from lit_rlhf_callbacks.checks.ranks import check_ranks, hash_tensor, hash_weights
-from lit_rlhf_callbacks.checks.repeated import Repeated
+from lit_rlhf_callbacks.checks.repeated import Repeated, kl_checks
 from lit_rlhf_callbacks.checks.result import unknown
 from lit_rlhf_callbacks.checks.reward_looks import RewardLooks
 from lit_rlhf_callbacks.checks.seam import Seam
@@ -33,7 +33,8 @@ class ExactChecks:
     """Run the exact checks of a training; a callback calls the methods at the hooks they are named after.
 
     All ranks must call them; all get the same results. Nothing here raises into training: a check that cannot run
-    says so as ``unknown``. Weights, gradients, random states and modes are left as they are.
+    says so as ``unknown``, and since it may run on other ranks, ranks talk to each other only outside of checks.
+    Weights, gradients, random states and modes are left as they are.
 
     Args:
         every_n_updates: How often to look after the first three updates.
@@ -74,24 +75,31 @@ class ExactChecks:
 
     def after_update(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any) -> list[CheckResult]:
         """Check the update just made; call it in ``on_train_batch_end`` where ``global_step`` has grown."""
-        step = trainer.global_step
+        step, is_resumed = trainer.global_step, self.seam.is_open
         parts, self._parts = [*self._parts, _tokens_of(outputs)], []
         results = _guarded("resume", lambda: self.seam.after_update(trainer, parts[-1], self._lr), step)
-        self.reward_looks.note(parts[-1])
+        results += _guarded("reward_model_order", lambda: self.reward_looks.note(parts[-1]), step)
         if not self.is_due(step):
-            return _agreed(results) if results else []
-        look = _look(trainer, module, join_tokens(parts), outputs, self._data_facts)
+            return _agreed(results) if is_resumed else []
+        look = Look(trainer, module, step)
+        results += _guarded("window", lambda: _fill(look, parts, outputs, self._data_facts), step)
+        look.agree()
+        checks = {
+            "reference_unmoved": lambda: self.repeated.reference(look),
+            "sampler_agrees": lambda: self.repeated.sampler(look),
+            "update_direction": lambda: self.repeated.direction(look),
+            "kl_estimator": lambda: kl_checks(look),
+            "reward_model_swap": lambda: self.reward_looks.checks(look),
+            "update_reaches_weights": lambda: self._check_update(look),
+            "reward_function": lambda: self.reward_functions.after_update(trainer, module, look.metrics),
+        }
         if step == 1:
-            results += _guarded("supervised_tokens", lambda: label_checks(look), step)
-            results += _guarded("start_values", lambda: identity_checks(look), step)
-        results += _guarded("update_direction", lambda: self.repeated.checks(look), step)
-        results += _guarded("reward_model_swap", lambda: self.reward_looks.checks(look), step)
-        results += _guarded("update_reaches_weights", lambda: self._check_update(look), step)
-        results += _guarded(
-            "reward_function", lambda: self.reward_functions.after_update(trainer, module, look.metrics), step
-        )
+            first = {"supervised_tokens": lambda: label_checks(look), "start_values": lambda: identity_checks(look)}
+            checks = {**first, **checks}
+        for name, check in checks.items():
+            results += _guarded(name, check, step)
         if step == 1 or step % self.every_n_updates == 0:
-            results += _guarded("ranks", lambda: _rank_checks(look), step)
+            results += _rank_checks(look)
         return _agreed(results)
 
     def is_due(self, step: int) -> bool:
@@ -131,30 +139,35 @@ def _tokens_of(outputs: Any) -> Tokens:
     return outputs.get("tokens", {}) if isinstance(outputs, dict) else {}
 
 
-def _look(trainer: Trainer, module: LightningModule, tokens: Tokens, outputs: Any, data_facts: dict[str, Any]) -> Look:
-    run_facts = offered(module, "run_facts")
-    logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+def _fill(look: Look, parts: list[Tokens], outputs: Any, data_facts: dict[str, Any]) -> Iterator[CheckResult]:
+    """Read what this rank shows of a window; all of it is the user's, and may be anything."""
+    logged = {name: float(value) for name, value in look.trainer.callback_metrics.items()}
     returned = outputs.get("metrics", {}) if isinstance(outputs, dict) else {}
-    has_rows = torch.tensor(float("input_ids" in tokens and len(tokens["input_ids"]) > 0), device=module.device)
-    can_score = bool(trainer.strategy.reduce(has_rows, reduce_op="sum") == trainer.world_size)
-    facts = {**data_facts, **(run_facts() if run_facts is not None else {})}
-    return Look(trainer, module, trainer.global_step, tokens, {**logged, **returned}, facts, can_score)
+    look.metrics = {**logged, **returned}
+    run_facts = offered(look.module, "run_facts")
+    look.facts = {**data_facts, **(run_facts() if run_facts is not None else {})}
+    look.take(join_tokens(parts))
+    yield from ()
 
 
-def _rank_checks(look: Look) -> Iterator[CheckResult]:
+def _rank_checks(look: Look) -> list[CheckResult]:
     if look.trainer.world_size == 1:
-        return
-    mine = (
-        hash_tensor(look.tokens["input_ids"]) if look.has("input_ids") else None,
-        None if look.is_sharded else hash_weights(look.module),
-    )
-    everywhere: list[tuple[int | None, int | None]] = [mine] * look.trainer.world_size
-    distributed.all_gather_object(everywhere, mine)
+        return []
+    mine: list[tuple[int | None, int | None]] = []
+
+    def hash_mine() -> Iterator[CheckResult]:
+        data = hash_tensor(look.tokens["input_ids"]) if look.has("input_ids") else None
+        mine.append((data, None if look.is_sharded else hash_weights(look.module)))
+        yield from ()
+
+    results = _guarded("ranks", hash_mine, look.step)
+    everywhere = [(None, None)] * look.trainer.world_size
+    distributed.all_gather_object(everywhere, mine[0] if mine else (None, None))
     data, weights = zip(*everywhere, strict=True)
-    yield check_ranks(data, weights, step=look.step)
+    return [*results, check_ranks(data, weights, step=look.step)]
 
 
-def _guarded(name: str, checks: Callable[[], Iterator[CheckResult]], step: int) -> list[CheckResult]:
+def _guarded(name: str, checks: Callable[[], Iterable[CheckResult]], step: int) -> list[CheckResult]:
     """Run checks; what they raise is their own failure and no finding about the run."""
     results: list[CheckResult] = []
     try:

@@ -28,6 +28,11 @@ class Seam:
         self._saved: dict[str, Any] = {}  # of the update resumed from, until the first one after it
         self._device = torch.device("cpu")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the first update after a resume is still to come; the same on all ranks."""
+        return bool(self._saved)
+
     def at_start(self, trainer: Trainer) -> Iterator[CheckResult]:
         """Compare what a checkpoint restores before the first update."""
         self._device = trainer.strategy.root_device
