@@ -9,7 +9,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.optim import Optimizer
 
 from lit_rlhf_callbacks.append_only import JsonLines
-from lit_rlhf_callbacks.errors import UserError
+from lit_rlhf_callbacks.errors import RunStoppedError
 from lit_rlhf_callbacks.observing import observing
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.run_dir import run_dir
@@ -213,7 +213,7 @@ class SentinelEval(Callback):
             return
         good = newest_checkpoint(trainer, until=self._good_until)
         advice = f"go back to {good} and" if good else "no checkpoint is left from then: start again and"
-        raise UserError(
+        raise RunStoppedError(
             f"SentinelEval: this run is broken, not its recipe weak: by update {self._last_step} {'; '.join(cliffs)}; "
             f"at update {self._good_step} nothing was lost yet; {advice} lower the learning rate, or find what changed "
             "in between"

@@ -9,7 +9,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 
-from lit_rlhf_callbacks import RunFiles, SentinelEval, UserError
+from lit_rlhf_callbacks import RunFiles, SentinelEval
+from lit_rlhf_callbacks.errors import RunStoppedError
 from lit_rlhf_callbacks.run_dir import assign_run_dir
 
 Fit = Callable[..., tuple[Trainer, LightningModule]]
@@ -103,7 +104,7 @@ def test_a_cliff_stops_the_run_and_names_the_last_good_checkpoint(
     checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
     sentinel = SentinelEval(sets=[alphabet], every_n_updates=2, stop_drop_sigma=2)
 
-    with pytest.raises(UserError, match=r"broken, not its recipe weak: by update 6 alphabet went from") as error:
+    with pytest.raises(RunStoppedError, match=r"broken, not its recipe weak: by update 6 alphabet went from") as error:
         fit(knowing_lm, [Scramble(4), RunFiles(name="a"), sentinel, checkpoint], max_steps=10)
 
     assert f"at update 4 nothing was lost yet; go back to {tmp_path / 'step=4.ckpt'} and lower" in str(error.value)
@@ -153,7 +154,7 @@ def test_the_start_survives_a_resume(fit: Fit, knowing_lm: type, alphabet: str, 
 def test_measuring_what_is_saved(fit: Fit, knowing_lm: type, alphabet: str, tmp_path: Path) -> None:
     checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1, filename="{step}")
     sentinel = SentinelEval(sets=[alphabet], every_n_updates=None, stop_drop_sigma=2)
-    with pytest.raises(UserError, match=r"nothing was lost yet; go back to .*step=2\.ckpt"):
+    with pytest.raises(RunStoppedError, match=r"nothing was lost yet; go back to .*step=2\.ckpt"):
         fit(knowing_lm, [Scramble(3), sentinel, checkpoint], max_steps=5)
 
     assert [line["step"] for line in lines(tmp_path)] == [0, 2, 4]
