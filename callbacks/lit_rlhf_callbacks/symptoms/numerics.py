@@ -19,7 +19,7 @@ from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
 from lit_rlhf_callbacks.symptoms.history import Series
 from lit_rlhf_callbacks.symptoms.objective import loss_name, stage_of
 from lit_rlhf_callbacks.symptoms.readings import below, fact_is, rose
-from lit_rlhf_callbacks.symptoms.robust import shift
+from lit_rlhf_callbacks.symptoms.robust import NUM_ROWS, shift
 
 WATCHED = (
     "loss",
@@ -38,6 +38,7 @@ WATCHED = (
 )
 NUM_ZERO = 3  # rows
 NUM_ZERO_WITHOUT_CONTRAST = 10  # a policy that solves its task has no contrast for some rows, too
+SPARSE = 2.0  # updates per row
 NUM_LIVE = 20  # rows with signal before a spike can be told
 SPIKE = 10.0  # times the median of rows with signal
 NUM_SPIKES = 3
@@ -170,7 +171,9 @@ def zero_gradient(view: RunView) -> Alarm | None:
     if not view.history.has("grad_norm", num_rows=NUM_ZERO) or view.history["grad_norm"].last != 0.0:
         return None
     history = view.history
-    without_contrast = history.has("frac_reward_zero_std") and history["frac_reward_zero_std"].last >= 1.0
+    dead = history["frac_reward_zero_std"].last if history.has("frac_reward_zero_std") else 0.0
+    is_sparse = history.stride() >= SPARSE  # then the gradient is one update's, and the share a mean over several
+    without_contrast = dead >= 1.0 or (is_sparse and dead > 0.0)
     num = NUM_ZERO_WITHOUT_CONTRAST if without_contrast else NUM_ZERO
     points = list(history["grad_norm"].recent)[-num:]
     if len(points) < num or any(value != 0.0 for _, value in points):
@@ -218,7 +221,7 @@ def gradient_vanishing(view: RunView) -> Alarm | None:
     if not norms.baseline or norms.recent_median(NUM_VANISHED) > 0.1 * norms.baseline_spread()[0]:
         return None  # said cheaply, in nearly every row
     fall = shift(norms, "down", scale="log", min_size=VANISHED)
-    if fall is None or fall.value == 0.0 or _is_better(view):
+    if fall is None or norms.recent_median(NUM_ROWS) == 0.0 or _is_better(view):
         return None
     evidence = (Evidence("grad_norm", fall.value, fall.baseline, fall.threshold, "norm", fall.window),)
     summary = f"the gradient fell from {fall.baseline:.3g} to {fall.value:.3g} and the run has not become better"

@@ -63,6 +63,18 @@ def test_a_phase_without_contrast_says_so_once(view_of):
     assert zero_gradient(view_of(columns, 13, stage="rl")) is None
 
 
+def test_in_a_sparse_log_a_zero_gradient_is_that_of_one_update(view_of):
+    """A public GRPO run, logged every 10 updates: half of its groups have no contrast, it still learns."""
+    columns = {"grad_norm": [1.0] * 5 + [0.0] * 10, "frac_reward_zero_std": 0.5}
+    assert zero_gradient(view_of(columns, 9, first=10, every=10)) is None
+    assert zero_gradient(view_of(columns, 15, first=10, every=10)) is not None
+
+
+def test_gradients_of_exactly_zero_have_not_vanished(view_of):
+    norms = [1.0] * 30 + [0.0, 0.0, 0.9] * 10
+    assert gradient_vanishing(view_of({"grad_norm": norms, "nll": 1.0}, 60, stage="sft")) is None
+
+
 def test_spikes_that_harm_are_a_warning_and_others_a_remark(view_of, noisy):
     spikes = {40, 45, 50}
     norms = noisy(lambda step: 30.0 if step in spikes else 1.0, 0.1)
