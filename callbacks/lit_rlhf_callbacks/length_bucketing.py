@@ -17,6 +17,7 @@ from lit_rlhf_callbacks.oom_stop import rewind_window
 from lit_rlhf_callbacks.own_budget import try_budget
 from lit_rlhf_callbacks.parts import WeightFn, shape_of
 from lit_rlhf_callbacks.protocol import offered
+from lit_rlhf_callbacks.published import Published
 from lit_rlhf_callbacks.undisturbed import replace
 
 _NO_LIMIT = float("inf")
@@ -59,6 +60,7 @@ class LengthBucketing(Callback):
         self._undo: list[Callable[[], None]] = []
         self._counts = [0, 0, 0]  # real tokens, padded ones, batches in parts: of the open window
         self._step, self._time = 0, 0.0
+        self._published = Published()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Stand where Lightning hands a strategy its loaders: after sharing rows among ranks, whoever made them."""
@@ -184,9 +186,7 @@ class LengthBucketing(Callback):
         loader = trainer.train_dataloader
         if isinstance(loader, BucketLoader):
             metrics |= {"padding/waste_before": loader.waste_before, "padding/num_split": num_split}
-        outputs.setdefault("metrics", {}).update(metrics)
-        for name, value in metrics.items():
-            pl_module.log(name, value, batch_size=1)
+        self._published.add(trainer, pl_module, outputs, metrics)
 
     def _clean_up(self) -> None:
         while self._undo:

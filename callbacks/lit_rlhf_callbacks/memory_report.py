@@ -21,6 +21,7 @@ from lit_rlhf_callbacks.memory_plan import (
     static_parts,
 )
 from lit_rlhf_callbacks.memory_table import as_size, table
+from lit_rlhf_callbacks.published import Published
 
 _EXAMPLE = MicroBatch(num_rows=1, length=1024, is_padded=False)
 
@@ -52,6 +53,7 @@ class MemoryReport(Callback):
         self._held = 0
         self._at_start = 0
         self._step = 0
+        self._published = Published()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Predict what is known by now, and look who else is on the device."""
@@ -103,7 +105,7 @@ class MemoryReport(Callback):
                 self.measured["static"] = tensor_bytes([*self._with_gradients, *states])
                 del self._with_gradients
             self._step = trainer.global_step
-            self._publish(pl_module, outputs)
+            self._publish(trainer, pl_module, outputs)
             if is_first:
                 self._print(trainer)
 
@@ -129,15 +131,12 @@ class MemoryReport(Callback):
         if not in_parts:  # of parts nothing is kept: the backward runs each again
             self.measured["activations"] = max(self._held, self.measured.get("activations", 0))
 
-    def _publish(self, pl_module: LightningModule, outputs: Any) -> None:
+    def _publish(self, trainer: Trainer, pl_module: LightningModule, outputs: Any) -> None:
         assert self._meter is not None
         self.measured["peak"] = max(self._meter.peak(), self.measured["static"])  # pages may have been there before
         values = {"predicted": sum(self.predicted.values()), **self.measured}
         metrics = {f"memory/{name}_gib": size / 2**30 for name, size in values.items()}
-        if isinstance(outputs, dict):
-            outputs.setdefault("metrics", {}).update(metrics)
-        for name, value in metrics.items():
-            pl_module.log(name, value, batch_size=1)
+        self._published.add(trainer, pl_module, outputs, metrics)
 
     def _print(self, trainer: Trainer) -> None:
         if not trainer.is_global_zero:

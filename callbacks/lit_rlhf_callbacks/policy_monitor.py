@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from lit_rlhf_callbacks.drift import Probe, make_probe, measure_drift, probe_from_batch
 from lit_rlhf_callbacks.policy_metrics import Sums, combine, num_scored, pack, token_metrics, unpack
 from lit_rlhf_callbacks.protocol import offered
+from lit_rlhf_callbacks.published import Published
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.weight_change import WeightChange
 
@@ -54,7 +55,7 @@ class PolicyMonitor(Callback):
         self._vectors: list[Tensor] = []
         self._update: dict[str, Any] = {}
         self._weights: WeightChange | None = None
-        self._own_names: set[str] = set()
+        self._published = Published()
         self._has_tokens = False
         self._has_reported = False
         self._time = 0.0
@@ -131,15 +132,10 @@ class PolicyMonitor(Callback):
     def _publish(
         self, trainer: Trainer, pl_module: LightningModule, outputs: dict[str, Any], metrics: dict[str, float]
     ) -> None:
-        theirs = set(outputs.setdefault("metrics", {})) | (set(trainer.callback_metrics) - self._own_names)
-        metrics = {name: value for name, value in metrics.items() if name not in theirs}
-        self._own_names |= set(metrics)
-        outputs["metrics"].update(metrics)
-        for name, value in metrics.items():
-            pl_module.log(name, value, prog_bar=name == "tokens_per_second", batch_size=1)
+        added = self._published.add(trainer, pl_module, outputs, metrics, shown="tokens_per_second")
         if not self._has_reported:
             self._has_reported = True
-            self._report_missing(metrics.keys() | theirs, _not_meant(pl_module))
+            self._report_missing(added.keys() | self._published.theirs, _not_meant(pl_module))
 
     def _report_missing(self, names: set[str], not_meant: set[str]) -> None:
         unmeasured = {name: key for name, key in _NEEDS.items() if name not in names | not_meant}

@@ -1,0 +1,77 @@
+"""What all callbacks together leave behind in a project written without lit_rlhf, on a resume and on two ranks, too."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from conftest import letter_tokenizer
+from foreign_projects import Chat, every_callback, train
+from lightning.pytorch import Callback
+from lightning.pytorch.loggers import CSVLogger
+
+TIMED = {"hours", "device_hours", "tokens_per_second", "padding/tokens_per_second"}
+MEMORY = {"memory/peak_gib", "memory/activations_gib"}  # of the whole test process
+
+
+def test_any_order_gives_the_same_files(tmp_path: Path) -> None:
+    found = []
+    for order in (1, -1):
+        folder = tmp_path / str(order)
+        folder.mkdir()
+        result = train(
+            Chat, list(every_callback(folder).values())[::order], letter_tokenizer(), default_root_dir=folder
+        )
+        found.append((result, _files(folder / "runs" / "foreign")))
+    assert found[0] == found[1]
+    assert {"metrics.csv", "run.json", "samples.jsonl", "sentinels.jsonl", "checks.jsonl"} <= set(found[0][1])
+    assert len(found[0][1]["metrics.csv"]) == 7  # the untrained model was asked, too
+
+
+def _files(folder: Path) -> dict[str, Any]:
+    """Read a run directory, without what depends on the hour and on the machine's load."""
+    with (folder / "metrics.csv").open() as file:
+        rows = [{k: v for k, v in row.items() if k not in TIMED | MEMORY} for row in csv.DictReader(file)]
+    record = json.loads((folder / "run.json").read_text())
+    found: dict[str, Any] = {"metrics.csv": rows, "run.json": sorted(record["final_metrics"])}
+    for path in folder.glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.open()]
+        found[path.name] = [{k: v for k, v in line.items() if k not in TIMED | {"cost"}} for line in lines]
+    return found
+
+
+class Logging(Chat):
+    """Logs by names that callbacks would use, too: not always, and from several places."""
+
+    names = ("grad_norm", "learning_rate", "hours", "kl", "update/share_changed", "memory/peak_gib", "padding/waste")
+
+    def training_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
+        if batch_idx % 3 == 0:
+            self.log_dict(dict.fromkeys(self.names, 42.0))
+        return super().training_step(batch, batch_idx)
+
+    def on_train_epoch_end(self) -> None:
+        self.log("tokens_per_second", 42.0)
+
+
+def test_names_that_a_project_logs_stay_its_own(tmp_path: Path) -> None:
+    class Watching(Callback):
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step % 8:  # of an epoch's first batch nothing is known yet
+                assert {trainer.callback_metrics[name].item() for name in Logging.names} == {42.0}
+
+    callbacks = [Watching(), *every_callback(tmp_path).values()]
+    train(Logging, callbacks, letter_tokenizer(), max_steps=12, default_root_dir=tmp_path)
+    with (tmp_path / "runs" / "foreign" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["global_step"] != "0"]
+    assert {row[name] for row in rows for name in Logging.names if name != "hours"} == {"42.0"}
+
+
+def test_a_logger_changes_nothing_and_gets_the_metrics(tmp_path: Path) -> None:
+    others = [each for name, each in every_callback(tmp_path).items() if name != "LengthBucketing"]
+    settings = {"logger": CSVLogger(tmp_path, name="", version=""), "log_every_n_steps": 1}
+    result = train(Chat, others, letter_tokenizer(), **settings, default_root_dir=tmp_path)
+    assert result == train(Chat, [], letter_tokenizer(), default_root_dir=tmp_path)
+    with (tmp_path / "metrics.csv").open() as file:
+        assert {"train_loss", "grad_norm", "drift/forward_kl"} <= set(next(csv.reader(file)))
