@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
@@ -86,10 +87,16 @@ class BucketLoader(DataLoader[Any]):
         )
         self.plan = sampler
         self.yielded = 0
+        self._draws_seeds = original.generator is None
         before = _original_batches(original, len(sampler.lengths))
         self.num_batches_before, self.waste_before = len(before), padding_waste(sampler.lengths, before)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        if self._draws_seeds:  # one number, and now, as any loader: a resume restores global noise before batch one
+            self.generator = torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
+        return self._batches()
+
+    def _batches(self) -> Iterator[Any]:
         self.yielded = self.plan.start
         for batch in super().__iter__():
             self.yielded += 1

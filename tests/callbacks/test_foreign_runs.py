@@ -9,6 +9,7 @@ import torch
 from conftest import letter_tokenizer
 from foreign_projects import Chat, every_callback, train
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
 TIMED = {"hours", "device_hours", "tokens_per_second", "padding/tokens_per_second"}
@@ -75,3 +76,20 @@ def test_a_logger_changes_nothing_and_gets_the_metrics(tmp_path: Path) -> None:
     assert result == train(Chat, [], letter_tokenizer(), default_root_dir=tmp_path)
     with (tmp_path / "metrics.csv").open() as file:
         assert {"train_loss", "grad_norm", "drift/forward_kl"} <= set(next(csv.reader(file)))
+
+
+def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path) -> None:
+    """In the midst of an epoch, where LengthBucketing's loader knows its place."""
+    saving = ModelCheckpoint(dirpath=tmp_path, filename="{step}", every_n_train_steps=3, save_top_k=-1)
+    outcomes = []
+    for checkpoint in (None, tmp_path / "step=3.ckpt"):
+        made = list(every_callback(tmp_path).values())
+        callbacks = [*made, saving] if checkpoint is None else made
+        outcome = train(Chat, callbacks, letter_tokenizer(), ckpt_path=checkpoint, default_root_dir=tmp_path)
+        outcome["losses"] = outcome["losses"][-3:]
+        outcomes.append(outcome)
+    whole, resumed = outcomes
+    assert resumed == whole
+    with (tmp_path / "runs" / "foreign-2" / "metrics.csv").open() as file:
+        resumed_rows = [row["global_step"] for row in csv.DictReader(file)]
+    assert resumed_rows == ["3", "4", "5", "6"]
