@@ -36,13 +36,17 @@ def test_accumulated_windows_are_looked_at_whole():
     assert [result.measured["rows"] for result in checked.of("stop_token")] == [32]
 
 
-@pytest.mark.parametrize("name", ["GRPO", "SFT", "BradleyTerry"])
-def test_training_does_not_notice(name, monkeypatch):
-    _, with_checks = run(name)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("GRPO", "32-true"), ("SFT", "32-true"), ("BradleyTerry", "32-true"), ("DPO", "bf16-mixed")],
+)
+def test_training_does_not_notice(name, precision, monkeypatch):
+    settings = {"beta": 0.05} if name == "GRPO" else {}  # with a reference, more is scored
+    _, with_checks = run(name, trainer={"precision": precision}, **settings)
     monkeypatch.setattr("checked_runs.ExactChecks.after_update", lambda self, *args: [])
     monkeypatch.setattr("checked_runs.ExactChecks.before_update", lambda self, *args: None)
     monkeypatch.setattr("checked_runs.ExactChecks.on_train_start", lambda self, *args: [])
-    _, without = run(name)
+    _, without = run(name, trainer={"precision": precision}, **settings)
     assert torch.equal(weights_of(with_checks), weights_of(without))
 
 
