@@ -34,6 +34,7 @@ def _is_worse(view: RunView) -> bool | None:
 
 
 BROKEN_POLICY = (
+    "not_a_number",
     "sign_flipped",
     "never_stops",
     "entropy_explosion",

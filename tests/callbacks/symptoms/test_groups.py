@@ -1,6 +1,10 @@
 """Groups without contrast, on made-up histories."""
 
+import math
+
+from lit_rlhf_callbacks import symptoms
 from lit_rlhf_callbacks.symptoms.catalogue import rank
+from lit_rlhf_callbacks.symptoms.diagnosis import Diagnosis
 from lit_rlhf_callbacks.symptoms.groups import (
     KINDS,
     advantage_collapse,
@@ -128,3 +132,17 @@ def test_advantages_that_jump_are_named_whatever_the_reward_does(view_of, noisy)
 def test_the_groups_own_rewards_say_whether_a_task_is_easy(view_of):
     columns = {"frac_reward_zero_std": 1.0, "reward": 1.0, "reward_std": 0.0, "eval/pass_at_1": 0.2}
     assert rank(BY_ID["zero_contrast"], view_of(columns, 5, **FACTS))[0].id != "task_too_hard"
+
+
+def test_rewards_that_die_with_the_weights_are_a_consequence():
+    """What a policy of NaN weights samples is worth nothing: the reward function is not to blame."""
+    diagnosis = Diagnosis(symptoms.RULES, symptoms.KINDS, {})
+    for step in range(1, 41):
+        if step < 20:
+            row = {"reward": 0.4 + 0.01 * (step % 7), "reward_std": 0.3, "grad_norm": 1.0, "frac_reward_zero_std": 0.1}
+        else:
+            row = {"reward": 0.0, "reward_std": 0.0, "grad_norm": math.nan, "frac_reward_zero_std": 1.0}
+        diagnosis.add_row(step, row)
+    assert diagnosis.findings["dead_reward"].explained_by == "not_a_number"
+    grave = [finding for finding in diagnosis.active() if finding.severity != "info"]
+    assert [finding.kind for finding in grave if finding.explained_by is None] == ["not_a_number"]
