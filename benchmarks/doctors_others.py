@@ -20,7 +20,7 @@ RLDOCTOR = {
     "reward_hacking": "reward_hack_eval",
     "length_pathology": "truncation length_hack empty_completions",
     "clip_saturation": "clip_saturation",
-    "kl_drift": "kl_explosion lr_low",
+    "kl_drift": "kl_explosion kl_pinned",
     "gradient_pathology": "nan grad_zero grad_vanish grad_spike no_update",
     "reward_composition": "reward_terms",
     "plateau": "plateau",
