@@ -38,7 +38,12 @@ def test_accumulated_windows_are_looked_at_whole():
 
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("GRPO", "32-true"), ("SFT", "32-true"), ("BradleyTerry", "32-true"), ("DPO", "bf16-mixed")],
+    [
+        ("GRPO", "32-true"),
+        ("SFT", "32-true"),
+        ("BradleyTerry", "32-true"),
+        pytest.param("DPO", "bf16-mixed", marks=pytest.mark.slow),
+    ],
 )
 def test_training_does_not_notice(name, precision, monkeypatch):
     settings = {"beta": 0.05} if name == "GRPO" else {}  # with a reference, more is scored
