@@ -1,12 +1,16 @@
 """Whether a reward function knows a right answer from a wrong one, an empty one and itself."""
 
+import math
 from collections.abc import Callable, Sequence
+from statistics import fmean, variance
 
 from lit_rlhf_callbacks.checks.result import failed, passed, unknown
 from lit_rlhf_callbacks.symptoms.finding import CheckResult
 
 Scores = Sequence[float | None]
 NAME = "reward_function"
+NUM_MORE = 10  # times that a function of random answers is asked again
+NUM_SIGMAS = 2.0
 
 
 def check_reward_function(
@@ -35,6 +39,7 @@ def check_reward_function(
     """
     try:
         scores, again = list(call()), list(call())
+        more = [list(call()) for _ in range(NUM_MORE)] if judges and scores != again else []
     except Exception as error:  # a user's function; that it raises is the finding
         text = f"'{name}' raises {type(error).__name__} on known answers: {error}"
         return failed(NAME, step, "reward_function_broken", "grader_crashes", text, severity="warn")
@@ -42,6 +47,10 @@ def check_reward_function(
     measured = {f"{name}/{case}": _best(values) for case, values in by_case.items() if _best(values) > -_INF}
     if scores != again:
         text = f"'{name}' scores the same answers differently when asked twice"
+        is_blind = judges and not _tells_on_average([scores, again, *more], cases)
+        if is_blind:
+            text += f", and over {NUM_MORE + 2} times right answers got no more than wrong ones"
+            return failed(NAME, step, "reward_function_broken", "reward_random", text, measured)
         return failed(
             NAME, step, "reward_function_broken", "reward_random", text, measured, "warn" if judges else "info"
         )
@@ -54,6 +63,19 @@ def gravest(results: Sequence[CheckResult]) -> CheckResult:
     """Return one result for all functions: the first that failed, else the first that is not known, else the first."""
     order = {"failed": 0, "unknown": 1, "ok": 2}
     return min(results, key=lambda result: (order[result.status], result.severity == "info"))
+
+
+def _tells_on_average(asked: Sequence[Scores], cases: Sequence[str]) -> bool:
+    """Tell whether right answers get more than wrong ones over many calls, beyond what chance gives."""
+    by_case = {
+        case: [_value(score) for scores in asked for c, score in zip(cases, scores, strict=True) if c == case]
+        for case in ("right", "wrong")
+    }
+    right, wrong = by_case["right"], by_case["wrong"]
+    if min(len(right), len(wrong)) < 2 or -_INF in (*right, *wrong):
+        return True  # nothing to compare
+    error = math.sqrt(variance(right) / len(right) + variance(wrong) / len(wrong))
+    return fmean(right) - fmean(wrong) > NUM_SIGMAS * error
 
 
 _INF = float("inf")

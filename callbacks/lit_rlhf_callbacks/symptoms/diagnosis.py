@@ -225,6 +225,20 @@ class Diagnosis:
         self.findings[finding.kind] = replace(finding, state=state, step=step)
         return self.findings[finding.kind]
 
+    def _begin_with_consequences(self, root: str) -> None:
+        """Date a root by what it explains: a fault often shows in the reward long before it shows in the text.
+
+        What has held since the first row is left out: such rules know no other onset.
+        """
+        finding, first = self.findings[root], (self.history.first_step or 0) + 1
+        dated = [
+            other.onset
+            for other in self.findings.values()
+            if other.explained_by == root and other.is_active and first < other.onset[0] < finding.onset[0]
+        ]
+        if dated and finding.is_active:
+            self.findings[root] = replace(finding, onset=min(dated))
+
     def _explained(self, changed: Sequence[Finding | None]) -> list[Finding]:
         """Attach consequences to their root, also when it is found later; return all that changed."""
         names = {finding.kind for finding in changed if finding is not None}
@@ -233,6 +247,8 @@ class Diagnosis:
                 if root != self.findings[kind].explained_by:
                     self.findings[kind] = replace(self.findings[kind], explained_by=root)
                     names.add(kind)
+            for root in names & self.findings.keys():
+                self._begin_with_consequences(root)
         return [finding for name, finding in self.findings.items() if name in names]
 
 

@@ -10,7 +10,7 @@ def explain(findings: Mapping[str, Finding], kinds: Mapping[str, Kind]) -> dict[
     """Return, for each active finding, the kind at the root of it, or None for a root.
 
     A kind names what it may follow from (``explained_by``, the likeliest first). What is only for information explains
-    nothing. Of findings that could explain each other, the one that began first does.
+    nothing. Of findings that could explain each other, the one that had surely begun first does.
 
     Args:
         findings: The latest of each kind; only active ones count.
@@ -29,7 +29,7 @@ def explain(findings: Mapping[str, Finding], kinds: Mapping[str, Kind]) -> dict[
         ]
         for kind in active
     }
-    began = {kind: (findings[kind].onset[0], findings[kind].raised, kind) for kind in active}
+    began = {kind: (findings[kind].onset[1], findings[kind].raised, kind) for kind in active}
     for kind in active:
         edges[kind] = [root for root in edges[kind] if kind not in _above(root, edges) or began[root] < began[kind]]
     return {kind: _root(kind, edges) for kind in findings if kind in active}

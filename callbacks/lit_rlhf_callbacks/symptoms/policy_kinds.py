@@ -54,6 +54,12 @@ def _one_pass(view: RunView) -> bool | None:
     return None if windows is None or epochs is None else windows * epochs <= 1
 
 
+def _is_held_firmly(view: RunView) -> bool | None:
+    """Tell whether beta is so large that a KL which grows all the same must be pushed the wrong way."""
+    beta = number(view, "beta", "model.beta")
+    return None if beta is None else beta >= 0.1
+
+
 def _has_few_prompts(view: RunView) -> bool | None:
     prompts = number(view, "num_train")
     return None if prompts is None else prompts < 64 or view.history.step * num_groups(view) > 10 * prompts
@@ -131,8 +137,9 @@ _KL_ESTIMATOR = Cause(
     1.0,
     "compare kl/k1 and kl/k3 on the same rows: k1 far from k3, or k3 below 0, shows it",
     (
-        Sign("the check of the KL estimators failed", check_failed("kl_estimator"), 20.0, 0.3),
+        Sign("the check of the KL estimators failed", check_failed("kl_estimator"), 20.0, 0.6),
         Sign("beta is 0", fact_is("beta", 0, 0.0), 0.02),
+        Sign("beta is 0.1 or more, which should have held the policy", _is_held_firmly, 10.0),
     ),
 )
 _TOO_MANY_EPOCHS = Cause(
@@ -184,7 +191,15 @@ KINDS = (
             _REPEATED_PROMPTS,
             SAMPLING_TRUNCATED,
         ),
-        explained_by=(*ROOTS, "dead_reward", "empty_completions", "entropy_explosion"),
+        explained_by=(
+            *ROOTS,
+            "dead_reward",
+            "empty_completions",
+            "entropy_explosion",
+            "reward_hacking",
+            "repetition",
+            "length_hacking",
+        ),
     ),
     Kind(
         "entropy_explosion",
@@ -199,13 +214,32 @@ KINDS = (
         "The policy runs away from its reference",
         (
             likely(LEARNING_RATE_TOO_HIGH, 4),
-            likely(BETA_TOO_LOW, 2, Sign("there is no KL term", fact_is("beta", 0, 0.0), 0.2)),
+            likely(
+                BETA_TOO_LOW,
+                2,
+                Sign("there is no KL term", fact_is("beta", 0, 0.0), 0.2),
+                Sign("beta is 0.1 or more", lambda view: _is_held_firmly(view), 0.2),
+            ),
             likely(NO_KL, 1.5),
             likely(REWARD_SCALE, 1),
             _KL_ESTIMATOR,
             likely(REFERENCE_NOT_START, 1),
         ),
-        explained_by=(*ROOTS, "reference_not_start", "kl_estimator_wrong"),
+        explained_by=(
+            *ROOTS,
+            "reference_not_start",
+            "kl_estimator_wrong",
+            "sampler_mismatch",
+            "clip_saturation",
+            "entropy_explosion",
+            "empty_completions",
+            "reward_hacking",
+            "repetition",
+            "length_hacking",
+            "labels_masked",
+            "loss_diverges",
+            "dead_reward",
+        ),
     ),
     Kind("unleashed_reward", "C", "Nothing holds the policy while a model rewards it", (_BETA_ZERO,)),
     Kind(

@@ -12,6 +12,7 @@ from lit_rlhf_callbacks.symptoms.robust import TINY, shift
 DIRECTIONS: dict[str, Literal["up", "down"]] = {"tokens_per_second": "down", "step_time": "up"}
 SLOWED = math.log(2)
 NUM_SLOW = 30  # rows; a shared machine has bad minutes
+SLOWED_BY_PART, NUM_SLOW_BY_PART = 1.5, 15  # where one part of an update alone takes over, which no busy machine does
 SLOW_PART = 2.0  # times as long as before
 NEARLY_FULL = 0.97  # allocators hold some; what stays free is no longer a reserve
 TAKEN_OVER = 0.2  # more of an update than before
@@ -107,19 +108,20 @@ KINDS = (
 def throughput_loss(view: RunView) -> Alarm | None:
     """Say that updates take twice as long; a warning only where one part of them alone slowed down."""
     name = next((name for name in ("tokens_per_second", "step_time") if name in view.history.series), None)
-    if name is None or not view.history[name].is_armed(NUM_SLOW):
+    if name is None or not view.history[name].is_armed(NUM_SLOW_BY_PART):
         return None
-    speed, direction = view.history[name], DIRECTIONS[name]
-    ratio = speed.recent_median(NUM_SLOW) / max(speed.baseline_spread()[0], TINY)
-    if 0.6 < ratio < 1.8:
+    speed, before = view.history[name], max(view.history[name].baseline_spread()[0], TINY)
+    ratio = speed.recent_median(NUM_SLOW_BY_PART) / before
+    slower = 1 / max(ratio, TINY) if DIRECTIONS[name] == "down" else ratio
+    if slower < SLOWED_BY_PART:
         return None  # said cheaply, in nearly every row
-    found = shift(speed, direction, scale="log", min_size=SLOWED, num_rows=NUM_SLOW)
-    if found is None:
-        return None
     part = _slow_part(view)
-    evidence = (Evidence(name, found.value, found.baseline, found.threshold, window=found.window), *part)
+    if not part and shift(speed, DIRECTIONS[name], scale="log", min_size=SLOWED, num_rows=NUM_SLOW) is None:
+        return None
+    now, limit = ratio * before, before * SLOWED_BY_PART ** (1 if DIRECTIONS[name] == "up" else -1)
+    evidence = (*part, Evidence(name, now, before, limit))
     why = f"; {part[0].metric} is {part[0].value:.2g} s and was {part[0].baseline:.2g}" if part else ""
-    summary = f"{name} is {found.value:.3g} and was {found.baseline:.3g}{why}"
+    summary = f"{name} is {now:.3g} and was {before:.3g}{why}"
     return Alarm("throughput_loss", "warn" if part else "info", "statistical", summary, evidence)
 
 
@@ -128,7 +130,7 @@ def _slow_part(view: RunView) -> tuple[Evidence, ...]:
     parts = {name: series for name, series in view.history.series.items() if name.startswith("time/")}
     parts = {name: series for name, series in parts.items() if series.is_armed(NUM_ROWS)}
     before = {name: series.baseline_spread()[0] for name, series in parts.items()}
-    now = {name: series.recent_median(NUM_ROWS) for name, series in parts.items()}
+    now = {name: series.recent_median(NUM_SLOW_BY_PART) for name, series in parts.items()}
     whole = sum(before.values()), sum(now.values())
     if not all(whole):
         return ()

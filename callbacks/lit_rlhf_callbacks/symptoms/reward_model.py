@@ -13,7 +13,7 @@ from lit_rlhf_callbacks.symptoms.causes import (
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
 from lit_rlhf_callbacks.symptoms.held_out import TOO_LITTLE_DATA, TOO_MANY_EPOCHS, turned_up
 from lit_rlhf_callbacks.symptoms.objective import first_update, mean_of, num_updates, stage_of
-from lit_rlhf_callbacks.symptoms.readings import change, fact_below, fact_is, number
+from lit_rlhf_callbacks.symptoms.readings import change, fact_below, fact_is, level_of, number
 from lit_rlhf_callbacks.symptoms.robust import wilson
 from lit_rlhf_callbacks.symptoms.updates import barely_moved
 
@@ -25,6 +25,9 @@ LATE = 0.6  # of the run; some heads wander for a hundred updates before they le
 CHANCE = 0.57
 NUM_SIGMAS = 2.6
 WANDERED = 10.0  # times the margin between good and bad
+LEARNED = 0.9  # accuracy on training pairs that should show on others
+NUM_EVALUATIONS = 3
+FOLLOWS_LENGTH = 0.6  # correlation of score and length
 
 _SFT_LEARNING_RATE = Cause(
     "sft_learning_rate",
@@ -150,7 +153,40 @@ def reward_model_order(view: RunView) -> Alarm | None:
     return Alarm("reward_model_order", "critical", "statistical", summary, evidence, (step, step))
 
 
-RULES: tuple[Rule, ...] = (reward_model_order, reward_model_at_chance, reward_scores_drift, reward_model_overfit)
+def learned_elsewhere(view: RunView) -> Alarm | None:
+    """Name training pairs that are nearly all ranked right while held-out ones stay at chance: length, if scores do."""
+    if stage_of(view) != "reward_model" or not view.history.has("eval/accuracy", num_rows=NUM_EVALUATIONS + 1):
+        return None
+    num = number(view, "num_eval")
+    if not num or not view.history.has("accuracy", num_rows=NUM_EVALUATIONS):
+        return None
+    train = view.history["accuracy"].recent_median(NUM_LATE // 2)
+    late = view.history["eval/accuracy"].recent_values(NUM_EVALUATIONS)
+    share = sum(late) / len(late)
+    at_chance = share < 0.5 + math.sqrt(0.25 / num) and all(wilson(value * num, num)[0] <= 0.5 for value in late)
+    if train < LEARNED or not at_chance or wilson(share * num, num, 3.0)[1] > train:
+        return None
+    evidence = (Evidence("eval/accuracy", share, 0.5, unit="share"), Evidence("accuracy", train, 0.5, unit="share"))
+    summary = (
+        f"{train:.0%} of training pairs are ranked right, and {share:.0%} of held-out ones over {NUM_EVALUATIONS} "
+        "evaluations: chance"
+    )
+    step = first_update(view)
+    strength = level_of(view, "rewards/length_correlation", NUM_LATE)
+    if strength is None or abs(strength) < FOLLOWS_LENGTH:
+        return Alarm("reward_model_overfit", "warn", "statistical", summary, evidence, (step, step))
+    by_length = Evidence("rewards/length_correlation", strength, 0.0, FOLLOWS_LENGTH, "Pearson")
+    summary += f"; scores go with length ({strength:.2f})"
+    return Alarm("reward_model_length_only", "warn", "inferred", summary, (*evidence, by_length), (step, step))
+
+
+RULES: tuple[Rule, ...] = (
+    reward_model_order,
+    reward_model_at_chance,
+    reward_scores_drift,
+    reward_model_overfit,
+    learned_elsewhere,
+)
 
 
 def _is_better_held_out(view: RunView) -> bool:

@@ -185,7 +185,7 @@ KINDS = (
         "D",
         "Answers grow longer and no better",
         (_REWARD_FAVOURS_LENGTH, _LENGTH_NORMALISATION, _TRUNCATION_UNPUNISHED),
-        explained_by=("reward_model_length_only", "entropy_explosion"),
+        explained_by=("reward_model_length_only", "entropy_explosion", "reward_hacking", "repetition", "kl_explosion"),
     ),
     Kind(
         "empty_completions",
@@ -211,7 +211,14 @@ KINDS = (
             likely(LEARNING_RATE_TOO_HIGH, 2),
             _SFT_DAMAGE,
         ),
-        explained_by=("sign_flipped", "not_a_number", "entropy_explosion"),
+        explained_by=(
+            "sign_flipped",
+            "not_a_number",
+            "entropy_explosion",
+            "length_hacking",
+            "reward_hacking",
+            "kl_explosion",
+        ),
     ),
 )
 
