@@ -1,6 +1,7 @@
 """Reward functions of every kind a user might write, asked about known answers."""
 
 import itertools
+import random
 
 import pytest
 
@@ -42,6 +43,14 @@ def test_verifiers_that_work(function):
 def test_verifiers_that_are_wrong_at_once(function, cause):
     result = verdict(function)
     assert (result.status, result.kind, result.cause) == ("failed", "reward_function_broken", cause)
+
+
+def test_random_scores_are_critical_only_where_right_answers_get_no_more():
+    noise = random.Random(0)
+    blind = verdict(lambda text: float(noise.random() < 0.5))
+    unsteady = verdict(lambda text: ("cba" in text) + 0.1 * noise.random())
+    assert (blind.cause, blind.severity) == ("reward_random", "critical")
+    assert (unsteady.cause, unsteady.severity) == ("reward_random", "warn")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from lit_rlhf_callbacks.symptoms.catalogue import rank
 from lit_rlhf_callbacks.symptoms.reward_model import (
     KINDS,
+    learned_elsewhere,
     reward_model_at_chance,
     reward_model_order,
     reward_model_overfit,
@@ -64,6 +65,15 @@ def test_held_out_pairs_below_chance_are_named_while_training_learns(view_of, no
     assert reward_model_order(view_of(columns, 45, first=0, **FACTS)).severity == "critical"
     fine = {**columns, "eval/accuracy": lambda step: {0: 0.5, 40: 0.47}.get(step)}
     assert reward_model_order(view_of(fine, 45, first=0, **FACTS)) is None
+
+
+def test_training_pairs_that_teach_nothing_about_others_are_named_by_what_scores_follow(view_of, noisy):
+    columns = {"accuracy": noisy(0.98, 0.01), "eval/accuracy": lambda step: 0.51 if step % 10 == 0 else None}
+    assert learned_elsewhere(view_of(columns, 60, **FACTS)).kind == "reward_model_overfit"
+    by_length = {**columns, "rewards/length_correlation": 0.9}
+    assert learned_elsewhere(view_of(by_length, 60, **FACTS)).kind == "reward_model_length_only"
+    better = {**by_length, "eval/accuracy": lambda step: 0.65 if step % 10 == 0 else None}
+    assert learned_elsewhere(view_of(better, 60, **FACTS)) is None
 
 
 def test_scores_that_wander_off_are_named(view_of):
