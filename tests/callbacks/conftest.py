@@ -13,17 +13,7 @@ from torch.utils.data import DataLoader
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several test files share
 
-VOCABULARY = "_.abcdefghijklmnopqrstuvwxyz "  # "_" pads, "." ends
-
-
-def letter_tokenizer() -> Any:
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(VOCABULARY)}, unk_token="_"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="_", eos_token=".")
+from letters import VOCABULARY, letter_tokenizer
 
 
 class ForeignLM(LightningModule):

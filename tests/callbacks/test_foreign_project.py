@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import letter_tokenizer
 from foreign_projects import Boring, Chat, every_callback, train
+from letters import letter_tokenizer
 from lightning.pytorch import Callback
 
 import lit_rlhf_callbacks

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import letter_tokenizer
 from foreign_projects import Chat, every_callback, train
+from letters import letter_tokenizer
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
