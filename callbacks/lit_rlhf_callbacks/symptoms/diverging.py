@@ -172,7 +172,9 @@ def _rows_differ(view: RunView) -> bool | None:
     if name is None or stage_of(view) != "sft" or not view.history.has(f"eval/{name}"):
         return None
     held_out = view.history[f"eval/{name}"]
-    is_same_policy = held_out.trace[0][0] <= 1 and view.history[name].trace[0][0] <= 1
+    is_same_policy = all(
+        series.first_step is not None and series.first_step <= 1 for series in (held_out, view.history[name])
+    )
     return view.history[name].start[0] > UNLIKE * held_out.start[0] if is_same_policy else None
 
 

@@ -50,6 +50,7 @@ class Series:
         recent: The last 40 finite ``(step, value)``.
         trace: At most 256 ``(step, value)`` of the whole run; when full, neighbours are averaged.
         count: Finite values since the anchor; ``num_after`` of them came after the baseline.
+        first_step: Step of the first of them.
         num_bad: Values that were NaN or infinite; ``first_bad`` is the step of the first.
     """
 
@@ -61,6 +62,7 @@ class Series:
         self.trace: list[tuple[int, float]] = []
         self.count = 0
         self.num_after = 0
+        self.first_step: int | None = None
         self.num_bad = 0
         self.first_bad: int | None = None
         self._stride, self._pending = 1, [0.0, 0.0, 0.0]  # rows per trace point; sum of steps, of values, count
@@ -74,6 +76,7 @@ class Series:
             self.first_bad = step if self.first_bad is None else self.first_bad
             return
         self.count += 1
+        self.first_step = step if self.first_step is None else self.first_step
         self._medians.clear()
         if len(self.start) < NUM_START:
             self.start.append(value)
@@ -129,7 +132,7 @@ class Series:
             "baseline": list(self.baseline),
             "recent": [list(point) for point in self.recent],
             "trace": [list(point) for point in self.trace],
-            "count": [self.count, self.num_after],
+            "count": [self.count, self.num_after, self.first_step],
             "bad": [self.num_bad, self.first_bad],
             "thinning": [self._stride, list(self._pending)],
         }
@@ -141,7 +144,7 @@ class Series:
         series.start, series.baseline = list(state["start"]), list(state["baseline"])
         series.recent.extend((int(step), value) for step, value in state["recent"])
         series.trace = [(int(step), value) for step, value in state["trace"]]
-        series.count, series.num_after = state["count"]
+        series.count, series.num_after, series.first_step = state["count"]
         series.num_bad, series.first_bad = state["bad"]
         series._stride, series._pending = state["thinning"][0], list(state["thinning"][1])
         return series

@@ -200,7 +200,8 @@ def _first(view: RunView, name: str) -> tuple[float | None, float | None]:
     known, series = view.facts.get(f"step0.{name}"), view.history.series.get(name)
     if not isinstance(known, int | float) or series is None or not series.start or view.history.anchored_at:
         return None, None
-    is_whole = (view.history.first_step or 0) <= 1 and series.count >= view.history.num_rows - 1
+    is_first = series.first_step is not None and series.first_step <= 1
+    is_whole = is_first and series.count >= view.history.num_rows - 1
     return float(known), series.start[0] if is_whole else None
 
 

@@ -217,7 +217,7 @@ def _share_of_sum(view: RunView, beta: float) -> float | None:
         return None
     reward, logps = (history[name] for name in names)
     change = logps.last - logps.start[0]
-    is_whole = logps.trace[0][0] <= 1 and reward.last_step == logps.last_step
+    is_whole = (logps.first_step or 0) <= 1 and reward.last_step == logps.last_step
     return reward.last / (beta * change) if is_whole and abs(change) > 0.5 else None
 
 

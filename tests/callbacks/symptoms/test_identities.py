@@ -43,6 +43,14 @@ def test_later_rows_are_not_the_start(view_of):
     assert loss_off_at_start(resumed) is None
 
 
+def test_a_sparse_log_that_begins_with_an_evaluation_has_no_first_row(view_of):
+    columns = {"eval/preference_loss": lambda step: LN2 if step == 0 else None}
+    columns["preference_loss"] = lambda step: 0.5 if step else None
+    view = view_of(columns, 1, first=0, **DPO)
+    view.history.add(10, {"preference_loss": 0.5})
+    assert loss_off_at_start(view) is None
+
+
 def test_what_the_first_row_showed_is_not_forgotten(view_of):
     later = {"preference_loss": lambda step: 0.8 if step == 1 else 0.5}
     assert loss_off_at_start(view_of(later, 700, **DPO)).onset == (1, 1)
