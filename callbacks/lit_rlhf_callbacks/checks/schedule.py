@@ -1,6 +1,6 @@
 """When each exact check runs in a Lightning run, and what it is given."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -124,15 +124,24 @@ class ExactChecks:
         sample, self._weights = self._weights, None
         if sample is None:
             return
-        advantages = look.tokens.get("advantages")
         yield check_update(
             measure_change(sample),
             lr=self._lr,
             dtype=sample.parameters[0].dtype if sample.parameters else torch.float32,
             is_scaled=look.trainer.precision == "16-mixed",
-            has_signal=None if advantages is None else bool(advantages.any()),
+            has_signal=has_signal(look.tokens, look.metrics),
             step=look.step,
         )
+
+
+def has_signal(tokens: Tokens, metrics: Mapping[str, float]) -> bool | None:
+    """Tell whether a window of reinforcement learning can teach; None: it is none.
+
+    It cannot where all advantages are zero, nor where every ratio is clipped, as GSPO's tight bounds do now and then.
+    """
+    if "advantages" not in tokens:
+        return None
+    return bool(tokens["advantages"].any()) and metrics.get("clip_ratio/region_mean", 0.0) < 1.0
 
 
 def _tokens_of(outputs: Any) -> Tokens:

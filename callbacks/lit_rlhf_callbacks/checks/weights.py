@@ -97,7 +97,7 @@ def check_update(
         lr: The learning rate of the update.
         dtype: Of the weights.
         is_scaled: A loss scaler is at work (16-mixed), which skips updates.
-        has_signal: Whether the loss had something to teach (some advantage is not zero); None: not known, supervised.
+        has_signal: Whether the loss had something to teach (not all advantages zero or ratios clipped); None: not known.
         step: Updates made.
     """
     name = "update_reaches_weights"
@@ -105,7 +105,7 @@ def check_update(
         return unknown(name, step, "the learning rate is zero at this update")
     if not change.num_pushed:
         if has_signal is False:
-            return unknown(name, step, "all advantages are zero in this window")
+            return unknown(name, step, "nothing in this window teaches: all advantages are zero, or all ratios clipped")
         return failed(
             name, step, "no_update", "zero_gradient", "no weight has a gradient, although the loss should teach"
         )

@@ -19,6 +19,7 @@ from lit_rlhf_callbacks.checks.resume import (
 )
 from lit_rlhf_callbacks.checks.reward_model import PairCounts, check_length_only, check_order_at_start, count_pairs
 from lit_rlhf_callbacks.checks.sampler import check_sampler
+from lit_rlhf_callbacks.checks.schedule import has_signal
 from lit_rlhf_callbacks.checks.start_values import check_start_likelihood, check_start_values
 from lit_rlhf_callbacks.checks.tokens import affordable_rows, join_tokens
 from lit_rlhf_callbacks.checks.weights import Change, check_trainable, check_update, measure_change, sample_weights
@@ -225,3 +226,11 @@ def test_windows_are_joined_and_rows_chosen_in_pairs():
     assert rows["place"].tolist() == [0, 1, 4, 5]
     assert "total" not in rows
     assert join_tokens([{}]) == {}
+
+
+def test_a_window_whose_ratios_are_all_clipped_or_whose_advantages_are_zero_teaches_nothing():
+    tokens = {"advantages": torch.tensor([[0.0, 1.0]])}
+    assert has_signal({}, {}) is None
+    assert has_signal(tokens, {"clip_ratio/region_mean": 0.9}) is True
+    assert has_signal(tokens, {"clip_ratio/region_mean": 1.0}) is False  # GSPO, as shipped, at its second update
+    assert has_signal({"advantages": torch.zeros(1, 2)}, {}) is False
