@@ -97,7 +97,7 @@ def check_update(
         lr: The learning rate of the update.
         dtype: Of the weights.
         is_scaled: A loss scaler is at work (16-mixed), which skips updates.
-        has_signal: Whether the loss had something to teach (not all advantages zero or ratios clipped); None: not known.
+        has_signal: Whether the loss had something to teach (not all advantages zero, ratios clipped); None: not known.
         step: Updates made.
     """
     name = "update_reaches_weights"
