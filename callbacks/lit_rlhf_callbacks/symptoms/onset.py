@@ -81,5 +81,5 @@ def _weighted_median(values: Tensor, weights: Tensor) -> Tensor:
 
 def is_log_like(values: Sequence[float]) -> bool:
     """Tell whether a positive metric spans more than a factor of four, so that its logarithm is the scale to fit."""
-    positive = all(math.isfinite(value) and value > 0 for value in values)
+    positive = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
     return positive and max(values) > 4 * min(values)

@@ -57,3 +57,8 @@ def test_a_fit_of_a_full_trace_takes_no_time() -> None:
         find_onset(trace)
         times.append(process_time() - start)
     assert min(times) < 0.05
+
+
+def test_a_fault_that_comes_back_before_its_trace_has_a_point_is_dated_now():
+    assert not is_log_like([])
+    assert find_onset([]) is None
