@@ -183,7 +183,7 @@ def _rate_jumped(view: RunView) -> bool | None:
     rates = view.history.series.get("learning_rate")
     if rates is None or not rates.baseline:
         return None
-    return rates.last > 3 * rates.baseline_spread()[0]
+    return rates.last > 3 * rates.baseline_median()
 
 
 def _eval_start(view: RunView, name: str) -> float:

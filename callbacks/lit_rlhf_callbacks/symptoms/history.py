@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -67,7 +67,7 @@ class Series:
         self.first_bad: int | None = None
         self._stride, self._pending = 1, [0.0, 0.0, 0.0]  # rows per trace point; sum of steps, of values, count
         self._medians: dict[int, float] = {}
-        self._spread: tuple[float, float] | None = None
+        self._spreads: dict[str, tuple[float, float]] = {}  # by scale
 
     def add(self, step: int, value: float, *, is_warm: bool = True) -> None:
         """Take one value; ``is_warm`` says that the learning rate has stopped rising."""
@@ -84,7 +84,7 @@ class Series:
             self.num_after += 1
         elif is_warm:
             self.baseline.append(value)
-            self._spread = None
+            self._spreads.clear()
         self.recent.append((step, value))
         self._thin(step, value)
 
@@ -119,11 +119,21 @@ class Series:
             self._medians[num_rows] = median(self.recent_values(num_rows))
         return self._medians[num_rows]
 
-    def baseline_spread(self) -> tuple[float, float]:
-        """Return the baseline's median and its spread in σ (1.4826 × MAD)."""
-        if self._spread is None:
-            self._spread = _middle_and_spread(self.baseline)
-        return self._spread
+    def baseline_median(self) -> float:
+        """Return the baseline's median."""
+        return self.baseline_spread("linear", lambda value: value)[0]
+
+    def baseline_spread(self, scale: str, transform: Callable[[float], float]) -> tuple[float, float]:
+        """Return the frozen baseline's median and its spread in σ (1.4826 × MAD) on a scale; computed once.
+
+        Args:
+            scale: Name of the transform.
+            transform: To the scale.
+        """
+        if scale not in self._spreads:
+            center = transform(median(self.baseline))
+            self._spreads[scale] = center, MAD_TO_SIGMA * median(abs(transform(v) - center) for v in self.baseline)
+        return self._spreads[scale]
 
     def state(self) -> dict[str, Any]:
         """Return plain data for a checkpoint."""
@@ -256,8 +266,3 @@ class History:
         self._learning_rate = rate
         self._is_warm = not rises or self.num_rows > MAX_WARM_UP
         return self._is_warm
-
-
-def _middle_and_spread(values: list[float]) -> tuple[float, float]:
-    middle = median(values)
-    return middle, MAD_TO_SIGMA * median(abs(value - middle) for value in values)

@@ -218,7 +218,7 @@ def gradient_vanishing(view: RunView) -> Alarm | None:
     if not history.has("grad_norm", num_rows=NUM_LIVE):
         return None
     norms = history["grad_norm"]
-    if not norms.baseline or norms.recent_median(NUM_VANISHED) > 0.1 * norms.baseline_spread()[0]:
+    if not norms.baseline or norms.recent_median(NUM_VANISHED) > 0.1 * norms.baseline_median():
         return None  # said cheaply, in nearly every row
     fall = shift(norms, "down", scale="log", min_size=VANISHED)
     if fall is None or norms.recent_median(NUM_ROWS) == 0.0 or _is_better(view):
@@ -253,14 +253,14 @@ def _is_better(view: RunView) -> bool:
     name = loss_name(view)
     if name is not None:
         loss = view.history[name]
-        return loss.recent_median(NUM_VANISHED) < 0.7 * loss.baseline_spread()[0] if loss.baseline else False
+        return loss.recent_median(NUM_VANISHED) < 0.7 * loss.baseline_median() if loss.baseline else False
     reward = view.history.series.get("reward")
     return reward is not None and shift(reward, "up", min_size=_material(reward)) is not None
 
 
 def _material(reward: Series) -> float:
     """Return a tenth of what a reward was: rewards have no unit."""
-    return 0.1 * abs(reward.baseline_spread()[0]) + 1e-6 if reward.baseline else math.inf
+    return 0.1 * abs(reward.baseline_median()) + 1e-6 if reward.baseline else math.inf
 
 
 RULES: tuple[Rule, ...] = (not_a_number, zero_gradient, gradient_spikes, gradient_vanishing)

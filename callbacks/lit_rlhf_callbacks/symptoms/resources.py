@@ -110,7 +110,7 @@ def throughput_loss(view: RunView) -> Alarm | None:
     name = next((name for name in ("tokens_per_second", "step_time") if name in view.history.series), None)
     if name is None or not view.history[name].is_armed(NUM_SLOW_BY_PART):
         return None
-    speed, before = view.history[name], max(view.history[name].baseline_spread()[0], TINY)
+    speed, before = view.history[name], max(view.history[name].baseline_median(), TINY)
     ratio = speed.recent_median(NUM_SLOW_BY_PART) / before
     slower = 1 / max(ratio, TINY) if DIRECTIONS[name] == "down" else ratio
     if slower < SLOWED_BY_PART:
@@ -129,7 +129,7 @@ def _slow_part(view: RunView) -> tuple[Evidence, ...]:
     """Return the part of an update that alone became slow: a busy machine slows all of them alike."""
     parts = {name: series for name, series in view.history.series.items() if name.startswith("time/")}
     parts = {name: series for name, series in parts.items() if series.is_armed(NUM_ROWS)}
-    before = {name: series.baseline_spread()[0] for name, series in parts.items()}
+    before = {name: series.baseline_median() for name, series in parts.items()}
     now = {name: series.recent_median(NUM_SLOW_BY_PART) for name, series in parts.items()}
     whole = sum(before.values()), sum(now.values())
     if not all(whole):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from lit_rlhf_callbacks.symptoms.history import MAD_TO_SIGMA, Series
+from lit_rlhf_callbacks.symptoms.history import Series
 
 NUM_ROWS = 15
 NUM_SIGMAS = 2.5
@@ -54,8 +54,7 @@ def shift(
     if not series.is_armed(num_rows):
         return None
     transform, back = _SCALES[scale]
-    center = transform(series.baseline_spread()[0])
-    sigma = _spread_on(series, transform, center)
+    center, sigma = series.baseline_spread(scale, transform)
     recent = transform(series.recent_median(num_rows))
     sign = 1.0 if direction == "up" else -1.0
     limit = max(num_sigmas * sigma, min_size)
@@ -104,12 +103,6 @@ def share_above(series: Series, bound: float, *, trials_per_row: float, num_rows
     values = series.recent_values(num_rows)
     num = trials_per_row * len(values)
     return wilson(sum(values) / len(values) * num, num, num_sigmas)[0] > bound
-
-
-def _spread_on(series: Series, transform: Callable[[float], float], center: float) -> float:
-    ordered = sorted(abs(transform(value) - center) for value in series.baseline)
-    middle = len(ordered) // 2
-    return MAD_TO_SIGMA * (ordered[middle] + ordered[middle - 1 + len(ordered) % 2]) / 2
 
 
 def _logit(value: float) -> float:
