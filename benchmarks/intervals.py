@@ -1,10 +1,11 @@
 """Intervals for held-out numbers: Wilson's for a share, the bootstrap over groups for anything else."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from lit_rlhf_callbacks.symptoms import robust
 
 Interval = tuple[float, float, float]  # value, lower and upper end, 95 %
 
@@ -15,10 +16,7 @@ def wilson(num_right: float, num: int) -> Interval:
     >>> [round(value, 3) for value in wilson(8, 10)]
     [0.8, 0.49, 0.943]
     """
-    z, share = 1.96, num_right / num
-    middle = (share + z * z / (2 * num)) / (1 + z * z / num)
-    reach = z / (1 + z * z / num) * math.sqrt(share * (1 - share) / num + z * z / (4 * num * num))
-    return share, middle - reach, middle + reach
+    return num_right / num, *robust.wilson(num_right, num)
 
 
 def bootstrap(statistic: Callable[[Tensor], float], groups: Sequence[object], draws: int = 2000) -> Interval:

@@ -80,16 +80,17 @@ def _add_checks(log: RunLog, file: Path) -> None:
             except ValueError:
                 log.notes.append(f"checks.jsonl, line {number}: cut off")
                 continue
-            if "facts" in record:
-                log.facts |= record["facts"]
-                if record.get("resumed"):
-                    log.events.append(int(record["step"]))
-            else:
-                log.events.append(_check_from(record))
+            add_record(log, record)
 
 
-def _check_from(record: Mapping[str, Any]) -> CheckResult:
-    return CheckResult(**{name: value for name, value in record.items() if name in _CHECK})
+def add_record(log: RunLog, record: Mapping[str, Any]) -> None:
+    """Add one record of ``checks.jsonl``: facts, perhaps of a resume, or the result of an exact check."""
+    if "facts" not in record:
+        log.events.append(CheckResult(**{name: value for name, value in record.items() if name in _CHECK}))
+        return
+    log.facts |= record["facts"]
+    if record.get("resumed"):
+        log.events.append(int(record["step"]))
 
 
 def _checkpoints(folder: Path) -> dict[int, str]:

@@ -8,8 +8,8 @@ import offline_faults
 import rl_faults
 
 from lit_rlhf_callbacks.replay import replay as replay_log
-from lit_rlhf_callbacks.run_log import RunLog
-from lit_rlhf_callbacks.symptoms.finding import CheckResult, Finding
+from lit_rlhf_callbacks.run_log import RunLog, add_record
+from lit_rlhf_callbacks.symptoms.finding import Finding
 
 GRAVE = ("warn", "critical")
 FAULTS = {(fault.name, fault.config): fault for fault in [*rl_faults.FAULTS, *offline_faults.FAULTS]}
@@ -28,11 +28,7 @@ def read(path):
         rows.append((int(step), {name: float(cell) for name, cell in cells.items() if cell is not None}))
     log = RunLog(rows, {})
     for record in recording.pop("checks"):
-        if "facts" in record:
-            log.facts |= record["facts"]
-            log.events += [int(record["step"])] if record.get("resumed") else []
-        else:
-            log.events.append(CheckResult(**{name: record[name] for name in CheckResult.__dataclass_fields__}))
+        add_record(log, record)
     return recording, log
 
 
