@@ -1,5 +1,7 @@
 """Every run that is recorded: broken ones, healthy ones, and many small healthy seeds for the false-alarm rate."""
 
+from dataclasses import replace
+
 import offline_faults
 import rl_faults
 from fault import CONFIGS, Fault
@@ -19,7 +21,8 @@ SMALL = {
 }
 NUM_SEEDS = {"grpo": 30, "reinforce": 20, "sft": 60, "dpo": 45, "reward_model": 45}
 LONG_RUN = ("--trainer.max_steps", "700")
-TINY = ("--data.prompts_per_phase", "2", "--data.num_eval", "32", "--trainer.val_check_interval", "40")
+TINY = ("--data.num_eval", "32", "--trainer.val_check_interval", "40")
+TINY_PROMPTS = {"grpo": "2", "rloo": "2", "reinforce": "16"}  # 16 completions per update
 
 
 def faults():
@@ -48,9 +51,10 @@ def reporting():
 
 
 def shipped():
-    """Yield every shipped YAML as it is."""
-    for config in SHIPPED:
-        yield Fault("healthy", config, args=()), SEEDS["tuning"]
+    """Yield every shipped YAML as it is, twice."""
+    for seed in SEEDS.values():
+        for config in SHIPPED:
+            yield Fault("healthy", config, args=()), seed
 
 
 def small_seeds():
@@ -69,13 +73,18 @@ LONG_FAULTS = (
     "reward_dies",
     "rate_jumps",
 )
+NUM_HEALTHY_LONG = 3
 
 
 def long_runs():
-    """Yield runs of 700 updates on the smallest setting, to be read every tenth row."""
-    from dataclasses import replace
+    """Yield runs of 700 updates on the smallest setting, to be read every tenth row; the first ones are healthy."""
+    for place in range(NUM_HEALTHY_LONG):
+        yield _long(Fault("healthy", "grpo")), 100 + place
+    for fault in rl_faults.FAULTS:
+        if fault.name in LONG_FAULTS and fault.config in TINY_PROMPTS:
+            yield _long(replace(fault, at=300)), SEEDS["reporting"]
 
-    for name in LONG_FAULTS:
-        fault = next(f for f in rl_faults.FAULTS if f.name == name and f.config == "grpo")
-        args = (*TINY, *LONG_RUN)
-        yield replace(fault, name=f"long_{name}", at=300, args=args), SEEDS["reporting"]
+
+def _long(fault):
+    prompts = ("--data.prompts_per_phase", TINY_PROMPTS[fault.config])
+    return replace(fault, name=f"long_{fault.name}", args=(*prompts, *TINY, *LONG_RUN))
