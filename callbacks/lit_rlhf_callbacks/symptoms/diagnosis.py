@@ -51,6 +51,8 @@ class Diagnosis:
         self.armed: dict[str, int] = {}
         self.missing: dict[str, set[str]] = {}
         self.names: set[str] = set()
+        self._known, self._num_checks = (0, 0), 0  # metrics and checks there are
+        self._idle: dict[str, tuple[int, int]] = {}  # rules that wait for metrics, and what was known when they did
         self._looks: dict[str, int] = {}  # how long each alarm has lasted
         self._silent: dict[str, int] = {}
         self._failing: dict[str, list[str]] = {}  # per kind, the exact checks that fail
@@ -66,6 +68,7 @@ class Diagnosis:
         """Take one update's metrics; return the findings that are new or changed their state."""
         self.history.add(step, row)
         self.names.update(row)
+        self._known = len(self.history.series), self._num_checks
         view = self.view
         alarms: dict[str, Alarm] = {}
         for rule in self.rules:
@@ -79,6 +82,7 @@ class Diagnosis:
     def add_check(self, result: CheckResult) -> list[Finding]:
         """Take the result of an exact check; a failed one is a finding at once, and over when it passes again."""
         self.checks[result.name] = result
+        self._num_checks += 1
         if result.status == "failed" and result.kind is not None and result.kind in self.kinds:
             failing = self._failing.setdefault(result.kind, [])
             failing += [result.name] if result.name not in failing else []
@@ -99,6 +103,7 @@ class Diagnosis:
 
     def anchor(self, step: int) -> None:
         """Let baselines begin anew; findings stay."""
+        self._idle.clear()
         self.history.anchor(step)
 
     def take_broken(self) -> list[tuple[str, str]]:
@@ -130,7 +135,7 @@ class Diagnosis:
 
     def _ask(self, rule: Rule, view: RunView) -> Alarm | None:
         name, asked = rule.__name__, self.history.asked
-        if name in self._broken:
+        if name in self._broken or self._idle.get(name) == self._known:
             return None
         asked.begin()
         try:
@@ -145,6 +150,8 @@ class Diagnosis:
             self.armed[name] = self.armed.get(name, 0) + 1
         if asked.missing:
             self.missing.setdefault(name, set()).update(asked.missing)
+        if alarm is None and asked.only_missing:
+            self._idle[name] = self._known
         return alarm
 
     def _raise(self, alarm: Alarm, view: RunView, step: int | None = None) -> Finding | None:
@@ -247,7 +254,7 @@ class Diagnosis:
                 if root != self.findings[kind].explained_by:
                     self.findings[kind] = replace(self.findings[kind], explained_by=root)
                     names.add(kind)
-            for root in names & self.findings.keys():
+            for root in [name for name in self.findings if name in names]:  # in order: a chain is dated from its end
                 self._begin_with_consequences(root)
         return [finding for name, finding in self.findings.items() if name in names]
 

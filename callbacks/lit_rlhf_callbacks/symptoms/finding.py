@@ -82,11 +82,13 @@ class RunView:
         facts: Flat settings and facts by dotted name (``algorithm``, ``stage``, ``beta``, ``group_size``,
             ``optimizer.lr``, ``precision``, …); a name that is missing is unknown.
         checks: The latest result of each exact check.
+        answers: To questions that several rules ask of a row (`gains`).
     """
 
     history: History
     facts: Mapping[str, Any]
     checks: Mapping[str, CheckResult]
+    answers: dict[Any, Any] = field(default_factory=dict)
 
     def check_failed(self, name: str) -> bool | None:
         """Tell whether an exact check failed; None when it has not been made."""

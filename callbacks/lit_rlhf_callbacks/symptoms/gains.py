@@ -1,10 +1,11 @@
 """Whether an RL run has gained anything: most of what looks like a fault is none in a run that learns."""
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
 from itertools import accumulate, pairwise
 from statistics import median, pstdev
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from lit_rlhf_callbacks.symptoms.finding import RunView
 from lit_rlhf_callbacks.symptoms.history import NUM_RECENT, Series
@@ -19,6 +20,24 @@ UNKNOWN_GROUPS = 4.0  # groups per row where nobody says
 UNKNOWN_COMPLETIONS = 16.0
 SMALLEST_SCALE = 1e-3
 HIGH, LOW = 0.8, 0.2  # pass rates
+Answer = TypeVar("Answer")
+
+
+def once_per_row(question: Callable[[RunView], Answer]) -> Callable[[RunView], Answer]:
+    """Answer a question once per row; each rule that asks it counts as having looked at what it needs."""
+
+    @wraps(question)
+    def answer(view: RunView) -> Answer:
+        asked = view.history.asked
+        if question not in view.answers:
+            before = asked.take()
+            view.answers[question] = question(view), asked.take()
+            asked.add(before)
+        known, needed = view.answers[question]
+        asked.add(needed)
+        return known
+
+    return answer
 
 
 class Gain(NamedTuple):
@@ -60,6 +79,7 @@ def num_groups(view: RunView) -> float:
     return max(1.0, completions / size) if size and completions else UNKNOWN_GROUPS
 
 
+@once_per_row
 def reward_scale(view: RunView) -> float | None:
     """Return how far rewards of one prompt lie apart at the start: the unit of a material change."""
     for metric in ("reward_std", "advantages/std"):
@@ -82,6 +102,7 @@ def reward_gain(view: RunView) -> Gain | None:
     return _gain_of(reward, reward.count)
 
 
+@once_per_row
 def eval_gain(view: RunView) -> Gain | None:
     """Compare the last two evaluations, the one nearer to the start, with the first."""
     if not view.history.has(EVAL, num_rows=3):
@@ -96,6 +117,7 @@ def eval_gain(view: RunView) -> Gain | None:
     return Gain(start, now, math.sqrt((start * (1 - start) + now * (1 - now)) / num) if 0 <= now <= 1 else 0.0)
 
 
+@once_per_row
 def has_risen(view: RunView) -> bool | None:
     """Tell whether the reward rose since the start by a size that matters, beyond its noise."""
     gain = reward_gain(view)
@@ -104,6 +126,7 @@ def has_risen(view: RunView) -> bool | None:
     return gain.size > max(MATERIAL * (reward_scale(view) or 0.0), NUM_SIGMAS * gain.error, SMALLEST_SCALE)
 
 
+@once_per_row
 def has_fallen(view: RunView) -> bool | None:
     """Tell whether the reward fell: below its baseline, or before there is one, to a third of its first rows.
 
@@ -120,6 +143,7 @@ def has_fallen(view: RunView) -> bool | None:
     return lost and -gain.size > 2 * NUM_SIGMAS * gain.error
 
 
+@once_per_row
 def has_learned(view: RunView) -> bool | None:
     """Tell whether the run is better than it was: held-out answers decide, else the reward; None where neither is."""
     held_out = eval_gain(view)
@@ -131,6 +155,7 @@ def has_learned(view: RunView) -> bool | None:
     return rises
 
 
+@once_per_row
 def fell_from_peak(view: RunView) -> bool:
     """Tell whether the reward lost half of what it had gained: means of 15 rows, since one lucky row is no peak."""
     gain = reward_gain(view)
@@ -159,6 +184,7 @@ def is_falling(view: RunView) -> bool:
     return sum(late) / 10 < sum(before) / len(before) - 2 * spread * math.sqrt(1 / 10 + 1 / len(before))
 
 
+@once_per_row
 def pass_rate(view: RunView) -> float | None:
     """Return the share of right answers: a reward between 0 and 1, which groups are made of, else the held-out one."""
     level = level_of(view, "reward")

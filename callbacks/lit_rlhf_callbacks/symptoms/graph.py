@@ -20,7 +20,7 @@ def explain(findings: Mapping[str, Finding], kinds: Mapping[str, Kind]) -> dict[
         >>> explain({}, {})
         {}
     """
-    active = {kind for kind, finding in findings.items() if finding.is_active}
+    active = [kind for kind, finding in findings.items() if finding.is_active]
     edges = {
         kind: [
             root
@@ -30,9 +30,11 @@ def explain(findings: Mapping[str, Finding], kinds: Mapping[str, Kind]) -> dict[
         for kind in active
     }
     began = {kind: (findings[kind].onset[1], findings[kind].raised, kind) for kind in active}
-    for kind in active:
-        edges[kind] = [root for root in edges[kind] if kind not in _above(root, edges) or began[root] < began[kind]]
-    return {kind: _root(kind, edges) for kind in findings if kind in active}
+    above = {kind: _above(kind, edges) for kind in active}
+    kept = {
+        kind: [root for root in edges[kind] if kind not in above[root] or began[root] < began[kind]] for kind in active
+    }
+    return {kind: _root(kind, kept) for kind in active}
 
 
 def _above(kind: str, edges: Mapping[str, list[str]]) -> set[str]:
@@ -47,8 +49,7 @@ def _above(kind: str, edges: Mapping[str, list[str]]) -> set[str]:
 
 
 def _root(kind: str, edges: Mapping[str, list[str]]) -> str | None:
-    root, seen = kind, {kind}
-    while edges[root] and edges[root][0] not in seen:
+    root = kind
+    while edges[root]:
         root = edges[root][0]
-        seen.add(root)
     return root if root != kind else None

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -28,11 +29,29 @@ class Asked:
         self.num_met, self.num_short = 0, 0
         self.missing: set[str] = set()
 
+    def take(self) -> "Asked":
+        """Return what was asked so far, and forget it."""
+        taken = Asked()
+        taken.num_met, taken.num_short, taken.missing = self.num_met, self.num_short, self.missing
+        self.begin()
+        return taken
+
+    def add(self, other: "Asked") -> None:
+        """Take down what was asked elsewhere, too."""
+        self.num_met += other.num_met
+        self.num_short += other.num_short
+        self.missing |= other.missing
+
     def note(self, *, is_met: bool) -> bool:
         """Take down whether there were enough rows, and return it."""
         self.num_met += is_met
         self.num_short += not is_met
         return is_met
+
+    @property
+    def only_missing(self) -> bool:
+        """Whether everything that was asked for has not been measured yet."""
+        return bool(self.missing) and not self.num_met and not self.num_short
 
     @property
     def could_look(self) -> bool:
@@ -111,7 +130,7 @@ class Series:
 
     def recent_values(self, num_rows: int) -> list[float]:
         """Return the last values, oldest first."""
-        return [value for _, value in list(self.recent)[-num_rows:]]
+        return [value for _, value in islice(self.recent, max(0, len(self.recent) - num_rows), None)]
 
     def recent_median(self, num_rows: int) -> float:
         """Return the median of the last values."""
@@ -207,9 +226,15 @@ class History:
 
     def has(self, *names: str, num_rows: int = 1) -> bool:
         """Tell whether all these metrics have at least so many finite values."""
-        missing = [name for name in names if name not in self.series]
-        self.asked.missing.update(missing)
-        return not missing and self.asked.note(is_met=all(self.series[name].count >= num_rows for name in names))
+        is_there, is_met = True, True
+        for name in names:
+            series = self.series.get(name)
+            if series is None:
+                self.asked.missing.add(name)
+                is_there = False
+            elif series.count < num_rows:
+                is_met = False
+        return is_there and self.asked.note(is_met=is_met)
 
     def add(self, step: int, row: Mapping[str, float]) -> None:
         """Take the values of one row; a name that is missing was not measured, which is not the same as NaN."""

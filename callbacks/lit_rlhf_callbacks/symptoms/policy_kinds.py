@@ -32,8 +32,10 @@ def reward_names(view: RunView) -> list[str]:
     names: list[str] = []
     for reward in view.facts.get("model.rewards") or []:
         names.append(str(reward.get("function", "")) if isinstance(reward, dict) else str(reward))
+    if names:
+        return names
     columns = [name.split("/") for name in view.history.series if name.startswith("rewards/")]
-    return names or [parts[1] for parts in columns if len(parts) == 3 and parts[2] == "mean"]
+    return [parts[1] for parts in columns if len(parts) == 3 and parts[2] == "mean"]
 
 
 def rewards_shortness(view: RunView) -> bool | None:

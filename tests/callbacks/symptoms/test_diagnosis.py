@@ -1,8 +1,11 @@
+import itertools
+
 import pytest
 
 from lit_rlhf_callbacks.symptoms.catalogue import Cause, Kind, Sign
 from lit_rlhf_callbacks.symptoms.diagnosis import NUM_TO_CLOSE, NUM_TO_CRITICAL, NUM_TO_RECOVER, Diagnosis
 from lit_rlhf_callbacks.symptoms.finding import Alarm, CheckResult, Evidence, RunView
+from lit_rlhf_callbacks.symptoms.graph import explain
 
 
 def kind(name: str, *explained_by: str, causes: tuple[Cause, ...] = ()) -> Kind:
@@ -220,3 +223,30 @@ def test_it_goes_on_from_its_state_as_if_nothing_had_happened() -> None:
     assert course(two, 15, 120) == course(one, 15, 120)
     assert two.findings == one.findings
     assert two.state() == one.state()
+
+
+def test_the_root_does_not_depend_on_the_order_of_findings() -> None:
+    """Sets are ordered by a hash that differs between processes: ranks, and a run and its replay, must agree."""
+    names = ("a", "b", "c", "d")
+    kinds = {name: kind(name, *(other for other in names if other != name)) for name in names}
+    diagnosis = engine(*kinds.values())
+    feed(diagnosis, 1, 30, a=0.0, b=0.0, c=0.0, d=0.0)
+    feed(diagnosis, 31, 40, a=0.0, b=0.0, c=5.0, d=0.0)
+    feed(diagnosis, 41, 50, a=5.0, b=5.0, c=5.0, d=5.0)
+    roots = [
+        explain({name: diagnosis.findings[name] for name in order}, kinds) for order in itertools.permutations(names)
+    ]
+    assert all(each == roots[0] for each in roots)
+    assert [name for name in names if roots[0][name] is None] == ["c"]
+
+
+def test_a_rule_that_waits_for_a_metric_is_asked_again_when_it_comes() -> None:
+    diagnosis = engine(kind("a"))
+    feed(diagnosis, 1, 5, other=1.0)
+    (found,) = feed(diagnosis, 6, 6, other=1.0, a=5.0)
+    assert found.kind == "a"
+    diagnosis.anchor(6)
+    assert feed(diagnosis, 7, 7, other=1.0) == []
+    feed(diagnosis, 8, 30, a=0.0)  # as many metrics as before, and another one
+    (again,) = feed(diagnosis, 31, 31, a=5.0)
+    assert again.kind == "a"
