@@ -140,9 +140,15 @@ def describe(name: str) -> Metric | None:
     Example:
         >>> describe("rewards/exact_match/mean").meaning
         'one reward function, unweighted'
+        >>> describe("eval/rewards/accuracies").meaning
+        'held-out: pairs with chosen above rejected'
     """
     place = _place(name)
-    return METRICS[place] if place < len(METRICS) else None
+    metric = METRICS[place] if place < len(METRICS) else None
+    if metric is None or metric.name != _ANY_HELD_OUT:
+        return metric
+    in_training = describe(name.removeprefix("eval/"))
+    return metric if in_training is None else in_training._replace(meaning=f"held-out: {in_training.meaning}")
 
 
 def as_markdown() -> str:
@@ -156,6 +162,7 @@ def _pattern(family: str) -> re.Pattern[str]:
     return re.compile("[^/]+".join(re.escape(part) for part in re.split(r"\{\w+\}", family)))
 
 
+_ANY_HELD_OUT = "eval/{name}"
 _EXACT = {metric.name: place for place, metric in enumerate(METRICS)}
 _FAMILIES = [(_pattern(metric.name), place) for place, metric in enumerate(METRICS) if "{" in metric.name]
 
@@ -163,4 +170,5 @@ _FAMILIES = [(_pattern(metric.name), place) for place, metric in enumerate(METRI
 def _place(name: str) -> int:
     if name in _EXACT:
         return _EXACT[name]
-    return next((place for pattern, place in _FAMILIES if pattern.fullmatch(name)), len(METRICS))
+    family = next((place for pattern, place in _FAMILIES if pattern.fullmatch(name)), len(METRICS))
+    return _EXACT[_ANY_HELD_OUT] if family == len(METRICS) and name.startswith("eval/") else family

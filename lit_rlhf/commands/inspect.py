@@ -11,8 +11,10 @@ from rich.table import Table
 from lit_rlhf.cli.arguments import read_arguments
 from lit_rlhf.cli.lightning_cli import LitRLHFCLI
 from lit_rlhf.cli.quiet import quiet
+from lit_rlhf.commands import inspect_prompts
 from lit_rlhf.data.offline import OfflineData
 from lit_rlhf.data.preflight import preflight, show_example
+from lit_rlhf.data.prompts import PromptData
 from lit_rlhf_callbacks.errors import UserError
 
 # A config for GPUs can be inspected anywhere.
@@ -38,12 +40,10 @@ class InspectCLI(LitRLHFCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         data, model = self.datamodule, self.model
-        if not isinstance(data, OfflineData):
-            raise UserError(
-                f"inspect: {type(data).__name__} has prompts only, so there is no mask to see; it is for "
-                "SupervisedData, PreferenceData and StepwiseData"
-            )
         data.setup("fit")
+        if isinstance(data, PromptData):
+            inspect_prompts.report(data, model, self.num_shown)
+            return
         backbone = model.backbone
         data.tokenise(
             backbone.tokenizer, kind=getattr(model, "data_kind", None), context_length=backbone.context_length
@@ -88,7 +88,8 @@ def main(args: Sequence[str]) -> None:
     """
     parser = ArgumentParser(
         "python -m lit_rlhf inspect",
-        description="Read and tokenise a config's data, and show counts, masks and what would go wrong. "
+        description="Read and tokenise a config's data, and show counts, masks and what would go wrong; for RL, prompts "
+        "and what the reward functions say to known answers. "
         "Takes every flag of fit, such as --config sft and --data.train FILE.",
     )
     parser.add_argument("--show", type=int, default=1, help="how many examples to spell out (%(default)s)")

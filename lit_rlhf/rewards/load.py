@@ -1,6 +1,7 @@
 """Finding ``module.function`` in a file of the current folder or in anything installed."""
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ def load_function(path: str) -> Callable[..., Any]:
     neighbours when it is called.
 
     Args:
-        path: ``module.function``; the module may be dotted itself.
+        path: ``module.function``; the module may be dotted itself. ``folder/file.py:function`` means the same.
 
     Returns:
         The function, class or other callable.
@@ -26,7 +27,7 @@ def load_function(path: str) -> Callable[..., Any]:
     Raises:
         UserError: There is no such module or function, or importing the module failed.
     """
-    module_name, _, name = path.rpartition(".")
+    module_name, _, name = _dotted(path).rpartition(".")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -42,6 +43,17 @@ def load_function(path: str) -> Callable[..., Any]:
     if not callable(function):
         raise UserError(f"reward function '{path}': it is of type {type(function).__name__}, not a function")
     return function
+
+
+def _dotted(path: str) -> str:
+    """Turn a file's path and a name into the dotted path."""
+    as_file = re.fullmatch(r"(?P<file>.+)\.py[:.](?P<name>\w+)", path)
+    if as_file is None:
+        return path
+    file = Path(as_file["file"])
+    if file.is_absolute() or ".." in file.parts:
+        raise UserError(f"reward function '{path}': the file must be in this folder or below it ({Path.cwd()})")
+    return ".".join([*file.parts, as_file["name"]])
 
 
 def _import_module(path: str, module_name: str) -> ModuleType:

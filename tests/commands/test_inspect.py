@@ -26,6 +26,24 @@ def test_own_data_is_checked_with_the_same_flags_as_a_run(in_tmp_dir, capsys):
         main(["inspect", "--config", "sft", "--data", "PreferenceData", "--data.train", "mine.jsonl"])
 
 
-def test_prompts_have_no_mask_to_see(in_tmp_dir):
-    with pytest.raises(UserError, match="PromptData has prompts only"):
-        main(["inspect", "--config", "grpo"])
+def test_prompts_are_shown_as_the_model_is_given_them(in_tmp_dir, capsys):
+    main(["inspect", "--config", "grpo", "--show", "2"])
+    out = capsys.readouterr().out
+    assert out.count("reverse ") == 2
+    out = " ".join(out.split())
+    assert "256 held out" in out
+    assert "tells a right answer from a wrong and an empty one" in out
+    assert "warning" not in out
+    assert not list(in_tmp_dir.iterdir())
+
+
+def test_a_reward_function_that_would_reward_anything_is_told_of_before_the_run(in_tmp_dir, capsys):
+    (in_tmp_dir / "lazy.py").write_text("def lazy(completions, answer):\n    return [1.0 for _ in completions]\n")
+    rows = [{"prompt": "say a<eos>", "answer": "a"}, {"prompt": "say b", "answer": "b"}] * 8
+    (in_tmp_dir / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--data.prompts", "mine.jsonl", "--model.rewards", "[lazy.lazy]"]
+    main(["inspect", "--config", "grpo", *flags])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "prompts end with the stop token" in out
+    assert "held-out prompts are trained on, too" in out
+    assert "'lazy' scores all known answers alike" in out

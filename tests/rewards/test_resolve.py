@@ -57,6 +57,18 @@ def test_function_in_a_file_of_the_current_folder(folder):
     assert reward.file == str(folder / "my_first_rewards.py")
 
 
+@pytest.mark.parametrize("path", ["graders/mine.py:half", "./graders/mine.py:half", "graders/mine.py.half"])
+def test_a_function_may_be_named_by_its_file(folder, path):
+    (folder / "graders").mkdir()
+    (folder / "graders" / "mine.py").write_text("def half(completions):\n    return [0.5 for _ in completions]\n")
+    (reward,) = resolve([path])
+    assert reward.function(completions=["a"]) == [0.5]
+
+
+def test_a_file_elsewhere_is_refused(folder):
+    assert "must be in this folder" in line_of(["../mine.py:half"])
+
+
 def test_file_may_import_its_neighbour_when_it_is_called(folder):
     (folder / "my_neighbour.py").write_text("SCORE = 3.0\n")
     (folder / "my_second_rewards.py").write_text(

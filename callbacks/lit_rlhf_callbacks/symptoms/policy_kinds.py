@@ -246,14 +246,14 @@ KINDS = (
     Kind("unleashed_reward", "C", "Nothing holds the policy while a model rewards it", (_BETA_ZERO,)),
     Kind(
         "clip_saturation",
-        "§3",
+        "§2",
         "A large share of the tokens is clipped",
         (likely(LEARNING_RATE_TOO_HIGH, 3), _TOO_MANY_EPOCHS, _STALE_ROLLOUTS),
         explained_by=(*ROOTS, "ratio_not_one", "sampler_mismatch"),
     ),
     Kind(
         "clip_asymmetry",
-        "§3",
+        "§2",
         "Clipping acts on one side only",
         (_ASYMMETRIC, likely(LEARNING_RATE_TOO_HIGH, 0.5)),
         explained_by=("clip_saturation",),
