@@ -88,7 +88,7 @@ def main(args: Sequence[str]) -> None:
     """
     parser = ArgumentParser(
         "python -m lit_rlhf inspect",
-        description="Read and tokenise a config's data, and show counts, masks and what would go wrong; for RL, prompts "
+        description="Read and tokenise a config's data, and show counts, masks and what would go wrong; of RL, prompts "
         "and what the reward functions say to known answers. "
         "Takes every flag of fit, such as --config sft and --data.train FILE.",
     )
