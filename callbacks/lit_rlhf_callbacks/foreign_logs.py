@@ -3,13 +3,13 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from lit_rlhf_callbacks.errors import UserError
-from lit_rlhf_callbacks.foreign_names import PLACEHOLDERS, STEPS, canonical
+from lit_rlhf_callbacks.foreign_names import HELD_OUT_ACCURACY, PLACEHOLDERS, STEPS, canonical
 from lit_rlhf_callbacks.run_log import RunLog
 
 Row = dict[str, float]
@@ -62,7 +62,20 @@ def merge_rows(raw: Iterable[Row], where: str) -> list[tuple[int, Row]]:
                 row.setdefault(ours, value)
     if not merged:
         raise UserError(f"doctor: {where}: no row has a step; it looks for a column {', '.join(STEPS[:4])}")
+    _name_accuracy(merged.values())
     return sorted(merged.items())
+
+
+def _name_accuracy(rows: Collection[Row]) -> None:
+    """Find an RL run's share of right held-out answers under the names that projects give it."""
+    names = {name for row in rows for name in row}
+    if "reward" not in names or "eval/pass_at_1" in names:
+        return
+    theirs = next((name for name in HELD_OUT_ACCURACY if name in names), "")
+    unit = 100.0 if any(row.get(theirs, 0.0) > 1.0 for row in rows) else 1.0  # some write per cent
+    for row in rows:
+        if theirs in row:
+            row["eval/pass_at_1"] = row.pop(theirs) / unit
 
 
 def without_placeholders(rows: Sequence[tuple[int, Row]]) -> list[tuple[int, Row]]:

@@ -51,6 +51,9 @@ STEPS = ("step", "global_step", "_step", "Step", "train/global_step", "training/
 # TRL and others log these as 0 where they measure nothing: KL with beta 0, clipping with one update per rollout
 PLACEHOLDERS = re.compile(r"kl|kl/k[123]|policy/approxkl_avg|clip_ratio/.*")
 NO_METRICS = {"epoch", "total_flos", "_timestamp", "_runtime", "num_input_tokens_seen", *STEPS}
+# of an RL run; elsewhere `eval/accuracy` is a reward model's
+HELD_OUT_ACCURACY = ("eval/accuracy", "eval/acc", "eval/accuracy/mean", "eval/pass@1", "eval/exact_match")
+_VERL_ACCURACY = re.compile(r"val(?:-core|-aux)?/.*/acc/mean@\d+")
 _VERL_EVAL = re.compile(r"val(?:-core|-aux)?/.*(?:acc|reward|score|test_score).*")
 _REWARD = re.compile(r"rewards/(?!chosen$|rejected$|accuracies$|margins$)[^/]+")
 _UI_EXPORT = re.compile(r".+ - (?P<name>\S+)$")  # "name of the run - train/reward"
@@ -73,6 +76,8 @@ def canonical(name: str) -> str | None:
         return None
     if name in ALIASES:
         return ALIASES[name]
+    if _VERL_ACCURACY.fullmatch(name):
+        return "eval/pass_at_1"
     if _VERL_EVAL.fullmatch(name):
         return "eval/reward"
     for prefix in ("eval_", "eval/"):

@@ -86,9 +86,16 @@ def test_the_file_logger_of_verl_is_nested(tmp_path: Path) -> None:
             "completions/mean_length": 100.0,
             "completions/clipped_ratio": 0.05,
             "step_time": 12.0,
-            "eval/reward": 0.7,
+            "eval/pass_at_1": 0.7,
         },
     )
+
+
+def test_the_share_of_right_held_out_answers_has_many_names(tmp_path: Path) -> None:
+    rows = [{"step": step, "reward": 0.3, "eval/accuracy": 20.0 * step} for step in (1, 2)]
+    assert read_log(written(tmp_path, "log.jsonl", rows)).rows[1] == (2, {"reward": 0.3, "eval/pass_at_1": 0.4})
+    rows = [{"step": step, "eval_loss": 0.3, "eval_accuracy": 0.5} for step in (1, 2)]  # of a reward model
+    assert "eval/accuracy" in read_log(written(tmp_path, "pairs.jsonl", rows)).rows[0][1]
 
 
 def test_openrlhf_through_an_export_of_wandb(tmp_path: Path) -> None:

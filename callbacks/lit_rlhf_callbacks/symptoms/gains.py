@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import accumulate, pairwise
-from statistics import median, pstdev
+from statistics import fmean, median, pstdev
 from typing import NamedTuple, TypeVar
 
 from lit_rlhf_callbacks.symptoms.finding import RunView
@@ -18,6 +18,9 @@ MATERIAL = 0.5  # of the spread within a group at the start: 0.25 for rewards of
 A_THIRD = 1 / 3
 UNKNOWN_GROUPS = 4.0  # groups per row where nobody says
 UNKNOWN_COMPLETIONS = 16.0
+UNKNOWN_EVALUATION = 64.0  # samples
+MIN_EVALUATIONS = 6  # before their scatter says something
+NUM_STALLED = 30  # rows
 SMALLEST_SCALE = 1e-3
 HIGH, LOW = 0.8, 0.2  # pass rates
 Answer = TypeVar("Answer")
@@ -110,11 +113,32 @@ def eval_gain(view: RunView) -> Gain | None:
     series = view.history[EVAL]
     start, last = series.start[0], series.recent_values(2)
     now = min(last, key=lambda value: abs(value - start))
-    if view.history.has("eval/pass_at_1_se"):
-        errors = view.history["eval/pass_at_1_se"]
-        return Gain(start, now, math.hypot(errors.start[0], errors.last))
-    num = view.history["eval/n"].last if view.history.has("eval/n") else number(view, "num_eval") or 64.0
-    return Gain(start, now, math.sqrt((start * (1 - start) + now * (1 - now)) / num) if 0 <= now <= 1 else 0.0)
+    return Gain(start, now, _eval_error(view, start, now))
+
+
+@once_per_row
+def eval_decline(view: RunView) -> tuple[int, Gain] | None:
+    """Compare the last three evaluations with the best three in a row; return the step of those, too.
+
+    Medians of three: one lucky evaluation is no peak.
+    """
+    series = view.history.series.get(EVAL)
+    if series is None or series.count < MIN_EVALUATIONS:  # asked beside the start's comparison, which needs fewer
+        return None
+    points = series.trace
+    smooth = [(step, median(value for _, value in points[i : i + 3])) for i, (step, _) in enumerate(points[1:-1])]
+    step, best = max(smooth, key=lambda point: (point[1], -point[0]))
+    now = median(value for _, value in points[-3:])
+    return step, Gain(best, now, _eval_error(view, best, now))
+
+
+def has_stalled(view: RunView) -> bool:
+    """Tell whether the last thirty rows of the reward lie no higher than the thirty before them, beyond their noise."""
+    values = [value for _, value in view.history["reward"].trace] if view.history.has("reward") else []
+    if len(values) < 2 * NUM_STALLED:
+        return False
+    late, before = values[-NUM_STALLED:], values[-2 * NUM_STALLED : -NUM_STALLED]
+    return fmean(late) < fmean(before) + 2 * math.hypot(pstdev(late), pstdev(before)) / math.sqrt(NUM_STALLED)
 
 
 @once_per_row
@@ -209,6 +233,19 @@ def is_too_hard(view: RunView) -> bool | None:
     """Tell whether hardly any answer is right."""
     rate = pass_rate(view)
     return None if rate is None else rate <= LOW
+
+
+def _eval_error(view: RunView, first: float, second: float) -> float:
+    """Return the error of the difference of two evaluations: as logged, from their samples, or from their scatter."""
+    if view.history.has("eval/pass_at_1_se"):
+        errors = view.history["eval/pass_at_1_se"]
+        return math.hypot(errors.start[0], errors.last)
+    num = view.history["eval/n"].last if view.history.has("eval/n") else number(view, "num_eval")
+    values = [value for _, value in view.history[EVAL].recent]
+    if num is None and len(values) >= MIN_EVALUATIONS:
+        return math.sqrt(fmean([(b - a) ** 2 for a, b in pairwise(values)]))
+    shares = first * (1 - first) + second * (1 - second)
+    return math.sqrt(shares / (num or UNKNOWN_EVALUATION)) if 0 <= second <= 1 else 0.0
 
 
 @lru_cache(maxsize=16)  # many rules ask within a row; a series with this many values does not change

@@ -5,12 +5,14 @@ from statistics import median
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
 from lit_rlhf_callbacks.symptoms.gains import (
     EVAL,
+    eval_decline,
     eval_gain,
     fell_from_peak,
     has_fallen,
     has_learned,
     has_risen,
     reward_gain,
+    reward_scale,
 )
 from lit_rlhf_callbacks.symptoms.history import NUM_BASELINE
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, start_of
@@ -22,6 +24,7 @@ __all__ = ["KINDS", "RULES"]
 THREE_TIMES = 1.1  # on the log scale
 SENTINEL_SIGMAS = 3.0
 REPEATS = 0.3
+A_QUARTER = 0.25  # of the spread within a group
 LOST = 0.25  # of a term's level at the start
 NUM_SIGMAS = 2.5
 
@@ -42,6 +45,9 @@ def reward_hacking(view: RunView) -> Alarm | None:
             f"{held_out.start:.3g} to {held_out.now:.3g} ± {held_out.error:.2g}"
         )
         return Alarm("reward_hacking", "critical", "statistical", summary, evidence)
+    over = _over_optimised(view, reward)
+    if over is not None:
+        return over
     if held_out is not None and held_out.is_up:
         return None
     harm = _harmed_text(view)
@@ -125,6 +131,23 @@ RULES: tuple[Rule, ...] = (
     reward_term_dominates,
     reward_drift,
 )
+
+
+def _over_optimised(view: RunView, reward: Evidence) -> Alarm | None:
+    """Name held-out answers that got better, and then worse while the reward went on rising (Gao et al. 2022)."""
+    decline = eval_decline(view)
+    if decline is None or not decline[1].is_down:
+        return None
+    step, held_out = decline
+    near = [value for at, value in view.history["reward"].trace if at <= step][-NUM_LATE:]
+    if not near or reward.value - median(near) < (reward_scale(view) or 1.0) * A_QUARTER:
+        return None
+    evidence = (Evidence(EVAL, held_out.now, held_out.start, held_out.start - NUM_SIGMAS * held_out.error, "share"),)
+    summary = (
+        f"held-out answers fell from {held_out.start:.3g} (update {step}) to {held_out.now:.3g} "
+        f"± {held_out.error:.2g}, while the reward went on from {median(near):.3g} to {reward.value:.3g}"
+    )
+    return Alarm("reward_hacking", "warn", "statistical", summary, (*evidence, reward), (step, step))
 
 
 def _harmed_text(view: RunView) -> tuple[str, Evidence] | None:

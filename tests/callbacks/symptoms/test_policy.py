@@ -41,6 +41,15 @@ def test_a_run_that_learns_becomes_certain_and_that_is_no_fault(view_of, noisy):
     assert entropy_collapse(view_of(columns | evaluated(ramp(0.4, 0.9)), 60)) is None
 
 
+def test_a_certain_run_that_has_stopped_learning_halfway_has_collapsed(view_of, noisy):
+    stuck = {"entropy": decay(0.6, 0.005, 100), "reward": noisy(ramp(0.2, 0.55, 100), 0.03), "reward_std": 0.5}
+    assert "nothing has been gained" in entropy_collapse(view_of(stuck, 200)).summary
+    goes_on = stuck | {"reward": noisy(ramp(0.2, 0.8, 200), 0.03)}
+    assert entropy_collapse(view_of(goes_on, 200)) is None
+    solved = stuck | {"reward": noisy(ramp(0.2, 0.95, 100), 0.02)}
+    assert entropy_collapse(view_of(solved, 200)) is None
+
+
 def test_a_fall_that_is_not_to_a_tenth_is_no_collapse(view_of, noisy):
     assert entropy_collapse(view_of({"entropy": decay(2.2, 0.4), "reward": noisy(0.3, 0.02)}, 60)) is None
 

@@ -48,6 +48,18 @@ def test_answers_that_rise_too_or_differ_by_noise_only_are_no_hacking(view_of, n
     assert reward_hacking(view_of(reward | evaluated(ramp(0.40, 0.37)), 60, first=0)) is None
 
 
+def test_answers_that_got_better_and_then_worse_while_the_reward_went_on_are_hacked(view_of, noisy):
+    def answers(step):
+        return 0.2 + 0.004 * step if step <= 100 else 0.6 - 0.003 * (step - 100)
+
+    reward = {"reward": noisy(ramp(0.2, 1.0, 200), 0.03), "reward_std": 0.4}
+    alarm = reward_hacking(view_of(reward | evaluated(answers, 0.03), 201, first=0))
+    assert (alarm.severity, alarm.onset) == ("warn", (100, 100))
+    flat = {"reward": noisy(ramp(0.2, 0.6, 100), 0.03), "reward_std": 0.4}  # both went as far as they could
+    assert reward_hacking(view_of(flat | evaluated(answers, 0.03), 201, first=0)) is None
+    assert reward_hacking(view_of(reward | evaluated(answers, 0.1), 201, first=0)) is None  # few samples
+
+
 def test_loops_show_a_hack_where_nobody_evaluates(view_of, noisy):
     reward = {"reward": noisy(ramp(0.3, 0.9), 0.03), "reward_std": 0.4}
     alarm = reward_hacking(view_of(reward | {"completions/repetition": ramp(0.02, 0.8)}, 60))
