@@ -10,6 +10,8 @@ ALIASES = {
     "objective/scores": "reward",
     "policy/entropy_avg": "entropy",
     "policy/clipfrac_avg": "clip_ratio/region_mean",
+    "advantage_std": "advantages/std",
+    "advantages_std": "advantages/std",
     "clip_ratio": "clip_ratio/region_mean",
     "loss/policy_avg": "policy_loss",
     "val/ratio": "ratio/mean",

@@ -13,6 +13,7 @@ __all__ = ["KINDS", "RULES"]
 
 NUM_IMMEDIATE = 3
 MOSTLY_EQUAL = 0.5
+MOSTLY_RIGHT = 0.75
 NEARLY_ALL = 0.9
 HARDLY_ANY = 0.85  # equal groups in a run that has learned its prompts: time to stop, or for harder ones
 FEW_SUCH_GROUPS = 12.0  # equal ones in a row before this is taken for the rule
@@ -125,12 +126,15 @@ def _basis(name: str) -> Basis:
 
 
 def _is_solved(view: RunView) -> bool:
-    """Tell whether equal rewards are what success looks like here: most answers right, and more than at the start."""
+    """Tell whether equal rewards are what success looks like here: most answers right, and more than at the start.
+
+    With seven groups in ten equal at a pass rate of 0.65 a third of the prompts is never solved: that is no success.
+    """
     learned = has_learned(view)
     if not (has_risen(view) if learned is None else learned):
         return False
     rate = pass_rate(view)
-    return rate is None or rate > MOSTLY_EQUAL
+    return rate is None or rate > MOSTLY_RIGHT
 
 
 def _from_start(view: RunView, share: float, bound: float) -> tuple[int, int] | None:

@@ -1,5 +1,6 @@
 """Rewards that rise while answers do not (symptom B), fall, scatter, or are made of one part only."""
 
+import math
 from statistics import median
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
@@ -15,6 +16,7 @@ from lit_rlhf_callbacks.symptoms.gains import (
     reward_scale,
 )
 from lit_rlhf_callbacks.symptoms.history import NUM_BASELINE
+from lit_rlhf_callbacks.symptoms.objective import mean_of, num_updates
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, start_of
 from lit_rlhf_callbacks.symptoms.reward_kinds import KINDS, is_auxiliary
 from lit_rlhf_callbacks.symptoms.robust import shift
@@ -24,6 +26,9 @@ __all__ = ["KINDS", "RULES"]
 THREE_TIMES = 1.1  # on the log scale
 SENTINEL_SIGMAS = 3.0
 REPEATS = 0.3
+PATIENCE = 60  # updates
+FORM_LEARNED = 0.25
+SMALLEST_GAIN = 0.05  # that would matter, for terms between 0 and 1
 A_QUARTER = 0.25  # of the spread within a group
 LOST = 0.25  # of a term's level at the start
 NUM_SIGMAS = 2.5
@@ -90,11 +95,15 @@ def reward_variance_jump(view: RunView) -> Alarm | None:
 def reward_term_dominates(view: RunView) -> Alarm | None:
     """Name a part of the reward that falls while another one rises and takes the sum along."""
     terms = [name for name in view.history.series if name.startswith("rewards/") and name.endswith("/mean")]
-    if len(terms) < 2 or not has_risen(view):
+    if len(terms) < 2:
         return None
     held_out = eval_gain(view)
     if held_out is not None and held_out.is_up:
         return None
+    return _trades_one_for_another(view, terms) if has_risen(view) else _earns_by_form(view, terms)
+
+
+def _trades_one_for_another(view: RunView, terms: list[str]) -> Alarm | None:
     falling = [name for name in terms if not is_auxiliary(name.split("/")[1]) and _lost(view, name)]
     rising = [name for name in terms if view.history[name].is_armed(NUM_LATE) and _rise(view, name) > 0]
     if not falling or not rising:
@@ -106,6 +115,28 @@ def reward_term_dominates(view: RunView) -> Alarm | None:
     summary = (
         f"{worst.split('/')[1]} fell by {-_rise(view, worst):.3g} while {best.split('/')[1]} rose by "
         f"{_rise(view, best):.3g} and took the reward along"
+    )
+    return Alarm("reward_term_dominates", "warn", "statistical", summary, evidence)
+
+
+def _earns_by_form(view: RunView, terms: list[str]) -> Alarm | None:
+    """Name a form that is learned while no term that judges answers has risen, where a rise would have shown."""
+    forms = [name for name in terms if is_auxiliary(name.split("/")[1])]
+    others = [name for name in terms if name not in forms]
+    if not forms or not others or num_updates(view) < PATIENCE:
+        return None
+    if not all(view.history[name].is_armed(NUM_LATE) for name in terms):
+        return None
+    best = max(forms, key=lambda name: _rise(view, name))
+    if _rise(view, best) < FORM_LEARNED or any(_may_have_risen(view, name) for name in others):
+        return None
+    evidence = tuple(
+        Evidence(name, level_of(view, name) or 0.0, start_of(view, name), unit="reward") for name in (best, *others)
+    )
+    names = ", ".join(name.split("/")[1] for name in others)
+    summary = (
+        f"{best.split('/')[1]} rose by {_rise(view, best):.3g} and {names} did not rise in {num_updates(view):.0f} "
+        "updates: the reward is earned by form"
     )
     return Alarm("reward_term_dominates", "warn", "statistical", summary, evidence)
 
@@ -170,6 +201,14 @@ def _harmed_text(view: RunView) -> tuple[str, Evidence] | None:
 
 def _rise(view: RunView, name: str) -> float:
     return (level_of(view, name) or 0.0) - (start_of(view, name) or 0.0)
+
+
+def _may_have_risen(view: RunView, name: str) -> bool:
+    """Tell whether a term rose beyond its noise, or scatters too much to tell."""
+    series = view.history[name]
+    first, late = mean_of(series.baseline), mean_of(series.recent_values(NUM_LATE))
+    error = math.hypot(first.error, late.error)
+    return late.value - first.value > 2 * error or 2.5 * error > SMALLEST_GAIN
 
 
 def _lost(view: RunView, name: str) -> bool:

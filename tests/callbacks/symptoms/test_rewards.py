@@ -101,6 +101,21 @@ def test_form_that_rises_at_the_cost_of_right_answers_is_named(view_of, noisy):
     assert reward_term_dominates(view_of(both, 60)) is None
 
 
+def test_form_that_is_learned_where_answers_are_not_is_named(view_of, noisy):
+    columns = {
+        "reward": noisy(ramp(0.05, 0.12, 40), 0.02),
+        "reward_std": 0.4,
+        "rewards/format/mean": noisy(ramp(0.1, 0.98, 40), 0.02),
+        "rewards/exact_match/mean": noisy(0.02, 0.02),
+    }
+    assert "earned by form" in reward_term_dominates(view_of(columns, 100)).summary
+    assert reward_term_dominates(view_of(columns, 50)) is None  # answers may come later than form
+    answers_rise = columns | {"rewards/exact_match/mean": noisy(ramp(0.02, 0.2, 100), 0.02)}
+    assert reward_term_dominates(view_of(answers_rise, 100)) is None
+    cannot_be_told = columns | {"rewards/exact_match/mean": noisy(0.2, 0.2)}
+    assert reward_term_dominates(view_of(cannot_be_told, 100)) is None
+
+
 def test_a_reward_that_moves_in_a_run_without_evaluation_is_only_said(view_of, noisy):
     columns = {"reward": noisy(ramp(0.3, 0.9), 0.03), "reward_std": 0.4}
     assert reward_drift(view_of(columns, 60)).severity == "info"
