@@ -8,6 +8,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 from torch.optim import Optimizer
 
+from lit_rlhf_callbacks.checks.at_start import device_checks
 from lit_rlhf_callbacks.checks.schedule import ExactChecks
 from lit_rlhf_callbacks.doctor_facts import gather_facts
 from lit_rlhf_callbacks.doctor_policy import Action, as_actions
@@ -73,6 +74,7 @@ class RunDoctor(Callback):
         last = [callback for callback in others if isinstance(callback, Checkpoint)]
         first = [callback for callback in others if not isinstance(callback, Checkpoint)]
         trainer.callbacks = [*first, self, *last]  # type: ignore[attr-defined]
+        self._guard("device", lambda: _warn_of_device(trainer))  # what runs before the first update would crash on it
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gather the facts, go on from a checkpoint, make the checks that need no update."""
@@ -256,6 +258,12 @@ class RunDoctor(Callback):
             self._failed.add(what)
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             rank_zero_warn(f"RunDoctor: {what} failed and is off for this run: {reason}")
+
+
+def _warn_of_device(trainer: Trainer) -> None:
+    for result in device_checks(trainer):
+        if result.status == "failed":
+            rank_zero_warn(f"RunDoctor: {result.summary}")
 
 
 _LONG = frozenset({"truncation", "all_truncated", "never_stops", "length_hacking"})

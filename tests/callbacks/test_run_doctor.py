@@ -190,3 +190,12 @@ def test_it_never_breaks_training(fit: Fit) -> None:
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         RunDoctor(**settings)
+
+
+def test_a_torch_without_kernels_for_this_gpu_is_told_before_anything_runs_on_it(tmp_path: Path, monkeypatch) -> None:
+    trainer = Trainer(accelerator="cpu", devices=1, logger=False, default_root_dir=tmp_path)
+    monkeypatch.setattr(type(trainer.strategy), "root_device", property(lambda self: torch.device("cuda", 0)))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80", "sm_90"])
+    with pytest.warns(UserWarning, match="no kernels for sm_61"):
+        RunDoctor().setup(trainer, BoringModel(), "fit")
