@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from replay import replay
 
+from lit_rlhf_callbacks.symptoms import RULES
 from lit_rlhf_callbacks.symptoms.robust import wilson
 
 
@@ -18,7 +19,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--groups", nargs="+", default=["reporting", "long"], help="tuning, reporting, long")
-    parser.add_argument("--misses", action="store_true", help="say what was found instead")
+    parser.add_argument("--armed", action="store_true", help="how many rows of the small runs each rule could look at")
     args = parser.parse_args()
     broken(args)
     healthy(args)
@@ -76,6 +77,17 @@ def healthy(args):
         low, high = wilson(alarmed, total)
         interval = f"{alarmed / total:.3f} [{low:.3f}, {high:.3f}]"
         print(f"false alarms over {total} healthy seeds: {interval}, critical {critical}")
+    if args.armed:
+        armed({config: results for (group, config), results in groups.items() if group == "small"})
+
+
+def armed(by_config):
+    """Print, per rule, the median over seeds of the rows in which it could look at what it needs."""
+    print(f"\n| rule | {' | '.join(by_config)} |\n|---|{'---|' * len(by_config)}")
+    for rule in RULES:
+        name = rule.__name__
+        rows = [f"{median(result.armed.get(name, 0) for result in results):g}" for results in by_config.values()]
+        print(f"| {name} | {' | '.join(rows)} |")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from fault import Fault, record
-from known_misses import MISSED
+from known_misses import MISSED, MISSED_SPARSE
 from offline_faults import FAULTS as OFFLINE
 from replay import read, replay
 from rl_faults import FAULTS as ONLINE
@@ -12,7 +12,9 @@ from rl_faults import FAULTS as ONLINE
 from lit_rlhf_callbacks.symptoms.robust import wilson
 
 FOLDER = Path(__file__).parent / "recordings"
-BROKEN = sorted(FOLDER.glob("reporting-*.json.gz")) + sorted(FOLDER.glob("long-*.json.gz"))
+LONG_HEALTHY = sorted(FOLDER.glob("long-long_healthy-*.json.gz"))
+LONG = sorted(set(FOLDER.glob("long-*.json.gz")) - set(LONG_HEALTHY))
+BROKEN = sorted(FOLDER.glob("reporting-*.json.gz")) + LONG
 ENOUGH = 100
 IMMEDIATE = ("constant_reward", "reward_dies", "accepts_everything", "impossible_task", "never_stops", "one_nan")
 
@@ -39,6 +41,18 @@ def test_fault_is_not_named_before_it_is_there(path):
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("shipped-*.json.gz")), ids=name_of)
 def test_shipped_config_raises_no_warning(path):
     assert not replay(path).warnings
+
+
+@pytest.mark.parametrize("path", LONG_HEALTHY, ids=name_of)
+@pytest.mark.parametrize("every", [1, 10])
+def test_long_healthy_run_raises_no_warning(path, every):
+    assert not replay(path, every).warnings
+
+
+@pytest.mark.parametrize("path", LONG, ids=name_of)
+def test_fault_of_a_long_run_is_named_from_every_tenth_row(path):
+    result = replay(path, every=10)
+    assert (result.named is None) == (name_of(path) in MISSED_SPARSE), f"said: {list(result.warnings)}"
 
 
 def test_false_alarms_are_rare():
