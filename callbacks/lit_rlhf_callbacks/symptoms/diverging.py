@@ -85,7 +85,7 @@ KINDS = (
 def loss_diverges(view: RunView) -> Alarm | None:
     """Name a loss above its start, or one that jumped back up, where a second metric agrees."""
     name = loss_name(view)
-    if name is None or stage_of(view) not in OFFLINE or view.history[name].count < NUM_LATE + 2:
+    if name is None or stage_of(view) not in OFFLINE or not view.history.has(name, num_rows=NUM_LATE + 2):
         return None
     loss, known = view.history[name], known_start(view, name)
     if known is None or known <= 0:
