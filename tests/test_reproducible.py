@@ -15,6 +15,8 @@ TIMED = {
     "time/reward",
     "time/score",
     "time/update",
+    "time/evaluation",
+    "time/checkpoint",
 }
 COLUMNS = {
     "global_step",

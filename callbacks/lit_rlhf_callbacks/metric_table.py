@@ -120,6 +120,9 @@ METRICS = (
     Metric("padding/tokens_per_second", "tokens trained on, without padding", "1/s", "time between updates", "steady"),
     Metric("padding/num_split", "micro-batches computed in parts", "count", "window, all ranks", "0"),
     Metric("step_time", "time of an update", "s", "update", "steady"),
+    Metric("time/update", "forward, backward and optimiser step", "s", "update, first rank", "steady"),
+    Metric("time/evaluation", "evaluations since the update before", "s", "update, first rank", "a small part"),
+    Metric("time/checkpoint", "checkpoints since the update before", "s", "update, first rank", "a small part"),
     Metric("time/{part}", "time spent in a part of the update", "s", "update, slowest rank", "rollout dominates in RL"),
 )
 

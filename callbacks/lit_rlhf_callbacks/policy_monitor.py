@@ -17,6 +17,7 @@ from lit_rlhf_callbacks.protocol import offered
 from lit_rlhf_callbacks.published import Published
 from lit_rlhf_callbacks.run_clock import run_clock
 from lit_rlhf_callbacks.weight_change import WeightChange
+from lit_rlhf_callbacks.window_clock import WindowClock
 
 _NEEDS = {
     "kl": "ref_logps",
@@ -33,7 +34,8 @@ class PolicyMonitor(Callback):
     update. They are added to ``outputs["metrics"]``, and logged; what the module computes itself is left alone.
     Measured, where its input exists: ``kl`` by all estimators, ``ratio``, ``policy/approxkl_avg``, the difference
     between learner and sampler, completion lengths, non-zero advantages, ``grad_norm`` before clipping,
-    ``learning_rate``, ``tokens_per_second``, ``hours``, ``device_hours``; every few updates the share of weights an
+    ``learning_rate``, ``tokens_per_second``, ``hours``, ``device_hours``, and their parts ``time/update``,
+    ``time/evaluation``, ``time/checkpoint``; every few updates the share of weights an
     update changes, and without a reference ``drift/forward_kl``: the start policy against the current one on a fixed
     probe set (the first rows trained on), which needs the module's ``score(tokens)`` or a Hugging Face model.
     What could not be checked is said once.
@@ -59,6 +61,7 @@ class PolicyMonitor(Callback):
         self._has_tokens = False
         self._has_reported = False
         self._time = 0.0
+        self._clock = WindowClock()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Start counting from here."""
@@ -68,6 +71,7 @@ class PolicyMonitor(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Before the first update of a module without ``score``, take the probe set from its batch."""
+        self._clock.batch_starts()
         if trainer.global_step == 0 and batch_idx == 0 and offered(pl_module, "score", "tokens") is None:
             self.probe = trainer.strategy.broadcast(probe_from_batch(trainer, pl_module, batch))
 
@@ -85,16 +89,27 @@ class PolicyMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Add a micro-batch; after an update, reduce and publish."""
+        self._clock.batch_ends()
         tokens = outputs.get("tokens", {}) if isinstance(outputs, dict) else {}
         self._has_tokens |= bool(tokens)
         self._take_probe(trainer, pl_module, tokens)
         self._vectors.append(pack(*token_metrics(tokens), pl_module.device))
         if trainer.global_step > self._step:
             self._step = trainer.global_step
-            self._publish(trainer, pl_module, outputs, self._measure(trainer, pl_module))
+            measured = self._measure(trainer, pl_module) | self._clock.close_window(_metrics_of(outputs))
+            self._publish(trainer, pl_module, outputs, measured)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin to time an evaluation."""
+        self._clock.evaluation_starts()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End it; the seconds stand in the next update's row."""
+        self._clock.evaluation_ends()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save the hours, shared by all callbacks that show them."""
+        self._clock.checkpoint_starts()
         run_clock(trainer).save(checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -160,6 +175,10 @@ class PolicyMonitor(Callback):
 
     def _is_due(self, step: int) -> bool:
         return step == 1 or step % self.every_n_updates == 0
+
+
+def _metrics_of(outputs: Any) -> dict[str, Any]:
+    return outputs.get("metrics", {}) if isinstance(outputs, dict) else {}
 
 
 def _not_meant(pl_module: LightningModule) -> set[str]:

@@ -80,9 +80,8 @@ class OfflineAlgorithm(Algorithm):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Return the loss of one micro-batch."""
-        with self.timed("time/update"):
-            shares, shown = zip(*(self._part(part, batch, self.meter) for part in batch.parts), strict=True)
-            share = torch.stack(shares).sum()
+        shares, shown = zip(*(self._part(part, batch, self.meter) for part in batch.parts), strict=True)
+        share = torch.stack(shares).sum()
         self.meter.add_total("loss", share.detach())
         metrics = self.close_window() if batch.closes_window else {}
         return {"loss": self.scaled(share), "metrics": metrics, "tokens": join_shown(shown)}

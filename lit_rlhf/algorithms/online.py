@@ -171,9 +171,8 @@ class OnlineAlgorithm(Algorithm):
         if not self.slots:  # also after a resume: the plan follows from the experience
             self.slots = self.plan(experience)
         slot = self.slots[place]
-        with self.timed("time/update"):
-            shares, shown = zip(*(self._part(experience, part, slot) for part in slot.parts), strict=True)
-            share = torch.stack(shares).sum()
+        shares, shown = zip(*(self._part(experience, part, slot) for part in slot.parts), strict=True)
+        share = torch.stack(shares).sum()
         self.meter.add_total("loss", share.detach())
         if place == self.num_slots - 1:
             self.experience = None

@@ -19,6 +19,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lit_rlhf_callbacks import PolicyMonitor
 
 TIMED = {"hours", "device_hours", "tokens_per_second", "padding/tokens_per_second"}
+TIMED |= {"time/update", "time/evaluation", "time/checkpoint"}
 MEMORY = {"memory/peak_gib", "memory/activations_gib"}  # of the whole test process
 
 

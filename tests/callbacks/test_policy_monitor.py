@@ -165,3 +165,13 @@ def test_what_a_module_says_it_does_not_have_is_not_missed(
         fit(Supervised, [PolicyMonitor()])
 
     assert [message for message in caplog.messages if "PolicyMonitor" in message] == []
+
+
+def test_a_row_says_where_its_time_went(fit: Fit, foreign_policy: type, tmp_path: Any) -> None:
+    recorder = Recorder()
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    fit(foreign_policy, [PolicyMonitor(), recorder, saving], max_steps=4)
+    assert all(row["time/update"] > 0 for row in recorder.rows)
+    assert [n for n, row in enumerate(recorder.rows, 1) if row.get("time/checkpoint", 0.0) > 0] == [3]
+    hours = [row["hours"] * 3600 for row in recorder.rows]
+    assert sum(sum(v for k, v in row.items() if k.startswith("time/")) for row in recorder.rows) <= hours[-1] + 1.0
