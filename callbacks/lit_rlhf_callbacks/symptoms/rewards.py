@@ -28,6 +28,7 @@ SENTINEL_SIGMAS = 3.0
 REPEATS = 0.3
 PATIENCE = 60  # updates
 FORM_LEARNED = 0.25
+HARDLY_ANY = 0.1
 SMALLEST_GAIN = 0.05  # that would matter, for terms between 0 and 1
 A_QUARTER = 0.25  # of the spread within a group
 LOST = 0.25  # of a term's level at the start
@@ -204,8 +205,13 @@ def _rise(view: RunView, name: str) -> float:
 
 
 def _may_have_risen(view: RunView, name: str) -> bool:
-    """Tell whether a term rose beyond its noise, or scatters too much to tell."""
+    """Tell whether a term is well above nothing, rose beyond its noise, or scatters too much to tell.
+
+    Where one answer in five is right, form is learned first and answers follow, in more than sixty updates.
+    """
     series = view.history[name]
+    if series.recent_median(NUM_LATE) > HARDLY_ANY:
+        return True
     first, late = mean_of(series.baseline), mean_of(series.recent_values(NUM_LATE))
     error = math.hypot(first.error, late.error)
     return late.value - first.value > 2 * error or 2.5 * error > SMALLEST_GAIN
