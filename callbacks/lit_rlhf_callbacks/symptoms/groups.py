@@ -40,9 +40,7 @@ def zero_contrast(view: RunView) -> Alarm | None:
     if _is_solved(view):
         is_over = share_above(series, HARDLY_ANY, trials_per_row=groups, num_rows=2 * NUM_LATE)
         severity = "warn" if is_over else "info"
-    rate = pass_rate(view)
-    at = "" if rate is None else f", at a pass rate of {rate:.0%}"
-    summary = f"in {share:.0%} of the groups all rewards are equal (last {num_rows} rows){at}"
+    summary = f"in {share:.0%} of the groups all rewards are equal (last {num_rows} rows){_at_rate(view)}"
     evidence = (
         Evidence("frac_reward_zero_std", share, start_of(view, "frac_reward_zero_std"), MOSTLY_EQUAL, "share"),
         *_reward_evidence(view),
@@ -80,9 +78,7 @@ def advantage_collapse(view: RunView) -> Alarm | None:
         Evidence("advantages/std", fall.value, fall.baseline, fall.threshold, "reward or σ", fall.window),
         *_reward_evidence(view),
     )
-    summary = (
-        f"the spread of advantages fell from {fall.baseline:.3g} to {fall.value:.3g} while the reward did not rise"
-    )
+    summary = f"the spread of advantages fell from {fall.baseline:.3g} to {fall.value:.3g}{_at_rate(view)}"
     return Alarm("advantage_collapse", "warn", "statistical", summary, evidence)
 
 
@@ -114,7 +110,7 @@ def reward_std_death(view: RunView) -> Alarm | None:
         Evidence("reward_std", fall.value, fall.baseline, fall.threshold, "reward", fall.window),
         *_reward_evidence(view),
     )
-    summary = f"rewards of a prompt differed by {fall.baseline:.3g} and now by {fall.value:.3g}"
+    summary = f"rewards of a prompt differed by {fall.baseline:.3g} and now by {fall.value:.3g}{_at_rate(view)}"
     return Alarm("reward_std_death", "warn", "statistical", summary, evidence)
 
 
@@ -135,6 +131,11 @@ def _is_solved(view: RunView) -> bool:
         return False
     rate = pass_rate(view)
     return rate is None or rate > MOSTLY_RIGHT
+
+
+def _at_rate(view: RunView) -> str:
+    rate = pass_rate(view)
+    return "" if rate is None else f", at a pass rate of {rate:.0%}"
 
 
 def _from_start(view: RunView, share: float, bound: float) -> tuple[int, int] | None:
