@@ -1,4 +1,5 @@
 import random
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,28 @@ def test_states_come_back() -> None:
     set_rng_state(state, device)
 
     assert (random.random(), torch.rand(3).tolist(), numpy.random.rand(), numpy.random.randn()) == first
+
+
+class SaveInside(Callback):
+    """As a ModelCheckpoint with train_time_interval does, when its time comes between two updates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ):
+        trainer.save_checkpoint(self.folder / f"{batch_idx}.ckpt")
+
+
+def test_a_checkpoint_inside_a_window_is_warned_of_once(fit: Fit, noisy: type, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="after 1 of 2 micro-batches of update 1") as caught:
+        fit(noisy, [ExactResume(), SaveInside(tmp_path)], accumulate_grad_batches=2, max_steps=4)
+    assert len([each for each in caught if "micro-batches of update" in str(each.message)]) == 1
+
+
+def test_checkpoints_between_updates_are_not_warned_of(fit: Fit, noisy: type, tmp_path: Path) -> None:
+    by_updates = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*micro-batches of update.*")
+        fit(noisy, [ExactResume(), by_updates], accumulate_grad_batches=2, max_steps=4)
