@@ -19,8 +19,8 @@ class ExactResume(Callback):
     (``state_dict`` and ``load_state_dict``) and draws its order from a generator of its own, N steps, a kill and a
     resume are then the run that was never stopped, bit for bit on the same machine.
 
-    A checkpoint from inside an accumulation window, as one saved by the clock may be, holds no gradients: a resume loses
-    the micro-batches so far. That is said, too.
+    A checkpoint from inside an accumulation window, as one saved by the clock may be, holds no gradients: a resume
+    loses the micro-batches so far. That is said, too.
 
     Resumed with another number of ranks, a run cannot be the same; that is said, and the states are left alone.
     """
