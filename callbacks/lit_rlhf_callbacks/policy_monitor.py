@@ -34,8 +34,8 @@ class PolicyMonitor(Callback):
     update. They are added to ``outputs["metrics"]``, and logged; what the module computes itself is left alone.
     Measured, where its input exists: ``kl`` by all estimators, ``ratio``, ``policy/approxkl_avg``, the difference
     between learner and sampler, completion lengths, non-zero advantages, ``grad_norm`` before clipping,
-    ``learning_rate``, ``tokens_per_second``, ``hours``, ``device_hours``, and their parts ``time/update``,
-    ``time/evaluation``, ``time/checkpoint``; every few updates the share of weights an
+    ``learning_rate``, ``tokens_per_second``, ``hours`` and their parts ``time/update``, ``time/evaluation``,
+    ``time/checkpoint``, ``device_hours``; every few updates the share of weights an
     update changes, and without a reference ``drift/forward_kl``: the start policy against the current one on a fixed
     probe set (the first rows trained on), which needs the module's ``score(tokens)`` or a Hugging Face model.
     What could not be checked is said once.
@@ -67,6 +67,7 @@ class PolicyMonitor(Callback):
         """Start counting from here."""
         run_clock(trainer).start()
         self._step, self._vectors, self._time = trainer.global_step, [], time.monotonic()
+        self._clock = WindowClock()
         self._weights = WeightChange(pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

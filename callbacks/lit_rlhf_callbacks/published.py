@@ -19,8 +19,8 @@ class Published:
     ) -> dict[str, float]:
         """Log values from ``on_train_batch_end`` and add them to the update's ``outputs["metrics"]``.
 
-        Without a logger, ``self.log`` leads to ``trainer.callback_metrics`` and the progress bar alone, at half a
-        millisecond per value; then they are put there.
+        Without a logger, ``self.log`` only fills the trainer's dicts of metrics, at half a millisecond per value; then
+        they are filled directly.
 
         Args:
             trainer: Its ``callback_metrics`` say what the project logs.
@@ -42,7 +42,9 @@ class Published:
             for name, value in added.items():
                 pl_module.log(name, value, prog_bar=name == shown, batch_size=1)
             return added
-        shared |= {name: torch.tensor(float(value), device=pl_module.device) for name, value in added.items()}
+        tensors = {name: torch.tensor(float(value), device=pl_module.device) for name, value in added.items()}
+        shared |= tensors
+        trainer.logged_metrics.update(tensors)
         if shown in added:
             trainer.progress_bar_metrics[shown] = float(added[shown])
         return added

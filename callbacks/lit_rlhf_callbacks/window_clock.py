@@ -10,7 +10,7 @@ PREFIX = "time/"
 class WindowClock:
     """Times the open window of one rank; a module names the parts it times itself ``time/…``, too.
 
-    A checkpoint's time ends where the next batch begins, for Lightning has no hook after the file is written.
+    A checkpoint's time ends where an evaluation or the next batch begins: there is no hook after a file is written.
     """
 
     def __init__(self) -> None:
@@ -23,9 +23,8 @@ class WindowClock:
 
     def batch_starts(self) -> None:
         """Begin a micro-batch."""
+        self._end_checkpoint()
         self._batch = monotonic()
-        if self._saving is not None:
-            self._saved, self._saving = self._saved + self._batch - self._saving, None
 
     def batch_ends(self) -> None:
         """End it, after its backward and its update."""
@@ -38,6 +37,7 @@ class WindowClock:
 
     def evaluation_starts(self) -> None:
         """Begin an evaluation."""
+        self._end_checkpoint()
         self._evaluation = monotonic()
 
     def evaluation_ends(self) -> None:
@@ -57,3 +57,7 @@ class WindowClock:
         parts |= {"time/checkpoint": self._saved} if self._saved else {}
         self._batches = self._evaluated = self._saved = 0.0
         return parts
+
+    def _end_checkpoint(self) -> None:
+        if self._saving is not None:
+            self._saved, self._saving = self._saved + monotonic() - self._saving, None

@@ -141,6 +141,22 @@ class OnlineAlgorithm(Algorithm):
         """Check the settings against each other and tell the prompt loader how often to repeat a phase."""
         super().setup(stage)
         data = self.trainer.datamodule  # type: ignore[attr-defined]
+        self.check_data(data)
+        if stage == "fit":
+            num_prompts = min(data.prompts_per_phase, len(data.train_rows))
+            check_online_settings(self, num_prompts)
+            rank_zero_info(describe_batches(self, num_prompts))
+            data.num_slots = self.num_slots
+
+    def check_data(self, data: Any) -> None:
+        """Refuse prompts that lack a column which rewards need, or leave no room for a completion.
+
+        Args:
+            data: The data module, set up.
+
+        Raises:
+            UserError: One does, or it is no data module of prompts.
+        """
         if not hasattr(data, "extra_prompts"):
             raise UserError(
                 f"data: {type(self).__name__} reads its prompts from lit_rlhf.PromptData or a subclass of it, "
@@ -149,11 +165,6 @@ class OnlineAlgorithm(Algorithm):
         rows = [*data.train_rows, *data.eval_rows]
         self.reward_set.check_columns({name for row in rows for name in row})
         check_prompt_lengths(self.backbone.tokenizer, rows, self.backbone.context_length, self.model)
-        if stage == "fit":
-            num_prompts = min(data.prompts_per_phase, len(data.train_rows))
-            check_online_settings(self, num_prompts)
-            rank_zero_info(describe_batches(self, num_prompts))
-            data.num_slots = self.num_slots
 
     def on_train_start(self) -> None:
         """Check that phases fit into epochs, then evaluate once before the first update."""

@@ -8,13 +8,13 @@ from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 
+from lit_rlhf.algorithms.online import OnlineAlgorithm
 from lit_rlhf.cli.arguments import read_arguments
 from lit_rlhf.cli.lightning_cli import LitRLHFCLI
 from lit_rlhf.cli.quiet import quiet
 from lit_rlhf.commands import inspect_prompts
 from lit_rlhf.data.offline import OfflineData
 from lit_rlhf.data.preflight import preflight, show_example
-from lit_rlhf.data.prompts import PromptData
 from lit_rlhf_callbacks.errors import UserError
 
 # A config for GPUs can be inspected anywhere.
@@ -41,9 +41,14 @@ class InspectCLI(LitRLHFCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         data, model = self.datamodule, self.model
         data.setup("fit")
-        if isinstance(data, PromptData):
+        if isinstance(model, OnlineAlgorithm):
             inspect_prompts.report(data, model, self.num_shown)
             return
+        if not isinstance(data, OfflineData):
+            raise UserError(
+                f"data: {type(model).__name__} learns from rows; take SupervisedData, PreferenceData or StepwiseData, "
+                f"not {type(data).__name__}"
+            )
         backbone = model.backbone
         data.tokenise(
             backbone.tokenizer, kind=getattr(model, "data_kind", None), context_length=backbone.context_length

@@ -8,7 +8,6 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from lit_rlhf.algorithms.checks import check_prompt_lengths
 from lit_rlhf.algorithms.online import OnlineAlgorithm
 from lit_rlhf.algorithms.showing import reward_probes
 from lit_rlhf.data.preflight import show_sample
@@ -32,10 +31,10 @@ def report(data: PromptData, model: OnlineAlgorithm, num_shown: int) -> None:
         num_shown: How many prompts to spell out.
 
     Raises:
-        UserError: If a prompt leaves no room for a completion.
+        UserError: As at the start of a run.
     """
     backbone, console = model.backbone, Console()
-    check_prompt_lengths(backbone.tokenizer, data.train_rows + data.eval_rows, backbone.context_length, model.model)
+    model.check_data(data)
     rows = data.train_rows[: max(MAX_MEASURED, num_shown)]
     prompts = [prompt.ids for prompt in tokenise(backbone.tokenizer, rows)]
     checks = [
@@ -65,7 +64,7 @@ def _facts(data: PromptData, model: OnlineAlgorithm, prompts: Sequence[Sequence[
         "prompts": f"{len(data.train_rows)} to train on, {len(data.eval_rows)} held out",
         "columns for rewards": ", ".join(columns) or "none",
         "tokens per prompt": f"min {min(lengths)}, median {median(lengths):g}, max {max(lengths)}{measured}",
-        "tokens per completion": f"at most {room} after the longest prompt",
+        "tokens per completion": f"at most {room}, after the longest of these",
         "chat template": "none; prompts are plain text" if tokenizer.chat_template is None else "the model's own",
         "BOS": "the tokenizer has none" if bos is None else f"{tokenizer.bos_token} first in {first} of {len(prompts)}",
         "phase": f"{data.prompts_per_phase} prompts × {model.group_size} completions",

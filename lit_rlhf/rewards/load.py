@@ -51,8 +51,11 @@ def _dotted(path: str) -> str:
     if as_file is None:
         return path
     file = Path(as_file["file"])
-    if file.is_absolute() or ".." in file.parts:
-        raise UserError(f"reward function '{path}': the file must be in this folder or below it ({Path.cwd()})")
+    if file.is_absolute() or any("." in part for part in file.parts):
+        raise UserError(
+            f"reward function '{path}': the file must be in this folder or below it ({Path.cwd()}), in folders without "
+            "a dot in their names"
+        )
     return ".".join([*file.parts, as_file["name"]])
 
 

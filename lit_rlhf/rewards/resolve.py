@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def _resolve_one(spec: RewardSpec, index: int) -> Reward:
     weight = given.pop("weight", 1.0)
     chosen_name = given.pop("name", None)
     if isinstance(target, str):
-        function, name = _find(target), target.rpartition(".")[2]
+        function, name = _find(target), re.split("[.:]", target)[-1]
     elif callable(target):
         function, name = target, _name_of(target, index)
     else:

@@ -93,14 +93,15 @@ def test_metrics_reach_other_callbacks_the_same_way_with_a_logger_and_without(tm
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
             values = trainer.callback_metrics.items()
             self.rows.append({name: value.item() for name, value in values if name not in TIMED | MEMORY})
+            self.names = set(trainer.logged_metrics)
 
     seen = []
     for logger in (False, CSVLogger(tmp_path, name="", version="")):
         watching, best = Watching(), ModelCheckpoint(tmp_path / str(bool(logger)), monitor="grad_norm")
         train(Chat, [PolicyMonitor(2), watching, best], logger=logger, max_steps=6)
-        seen.append((watching.rows, best.best_model_score))
+        seen.append((watching.rows, watching.names, best.best_model_score))
     assert seen[0] == seen[1]
-    assert seen[0][1] is not None
+    assert seen[0][2] is not None
     assert {"grad_norm", "drift/forward_kl", "learning_rate"} <= set(seen[0][0][-1])
 
 

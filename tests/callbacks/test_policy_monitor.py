@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -6,6 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
+from torch.utils.data import DataLoader
 
 from lit_rlhf_callbacks import PolicyMonitor
 
@@ -165,6 +167,29 @@ def test_what_a_module_says_it_does_not_have_is_not_missed(
         fit(Supervised, [PolicyMonitor()])
 
     assert [message for message in caplog.messages if "PolicyMonitor" in message] == []
+
+
+class Evaluated(BoringModel):
+    """Evaluates for a tenth of a second."""
+
+    def validation_step(self, batch, batch_idx):
+        time.sleep(0.05)
+
+    def val_dataloader(self):
+        return DataLoader(torch.randn(2, 32))
+
+
+def test_an_evaluation_is_no_part_of_the_checkpoint_before_it(fit: Fit, tmp_path: Any) -> None:
+    """Lightning saves at the end of a batch, and evaluates after it; a callback may serve two fits."""
+    recorder = Recorder()
+    monitor, saving = PolicyMonitor(), ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    fit(Evaluated, [monitor, recorder, saving], max_steps=4, val_check_interval=2)
+    assert recorder.rows[2]["time/evaluation"] >= 0.1
+    assert recorder.rows[2]["time/checkpoint"] < recorder.rows[2]["time/evaluation"]
+    time.sleep(0.5)
+    again = Recorder()
+    fit(Evaluated, [monitor, again], max_steps=2)
+    assert again.rows[0].get("time/checkpoint", 0.0) < 0.3
 
 
 def test_a_row_says_where_its_time_went(fit: Fit, foreign_policy: type, tmp_path: Any) -> None:

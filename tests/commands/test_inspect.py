@@ -47,3 +47,16 @@ def test_a_reward_function_that_would_reward_anything_is_told_of_before_the_run(
     assert "prompts end with the stop token" in out
     assert "held-out prompts are trained on, too" in out
     assert "'lazy' scores all known answers alike" in out
+
+
+def test_a_model_and_data_that_do_not_go_together_are_one_line(in_tmp_dir):
+    with pytest.raises(UserError, match="SFT learns from rows"):
+        main(["inspect", "--config", "sft", "--data", "PromptData"])
+    with pytest.raises(UserError, match="reads its prompts from"):
+        main(["inspect", "--config", "grpo", "--data", "SupervisedData", "--data.train", "builtin:reverse_words"])
+
+
+def test_a_column_that_a_reward_needs_is_missed_before_the_run(in_tmp_dir):
+    (in_tmp_dir / "need.py").write_text("def gold(completions, gold):\n    return [1.0 for _ in completions]\n")
+    with pytest.raises(UserError, match="'gold' needs 'gold'"):
+        main(["inspect", "--config", "grpo", "--model.rewards", "[need.gold]"])

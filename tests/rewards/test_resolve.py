@@ -63,6 +63,7 @@ def test_a_function_may_be_named_by_its_file(folder, path):
     (folder / "graders" / "mine.py").write_text("def half(completions):\n    return [0.5 for _ in completions]\n")
     (reward,) = resolve([path])
     assert reward.function(completions=["a"]) == [0.5]
+    assert reward.name == "half"
 
 
 def test_a_file_elsewhere_is_refused(folder):

@@ -254,7 +254,7 @@ class Diagnosis:
                 if root != self.findings[kind].explained_by:
                     self.findings[kind] = replace(self.findings[kind], explained_by=root)
                     names.add(kind)
-            for root in [name for name in self.findings if name in names]:  # in order: a chain is dated from its end
+            for root in [name for name in self.findings if name in names]:  # in order, on every rank
                 self._begin_with_consequences(root)
         return [finding for name, finding in self.findings.items() if name in names]
 

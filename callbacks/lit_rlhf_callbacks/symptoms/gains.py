@@ -20,7 +20,8 @@ UNKNOWN_GROUPS = 4.0  # groups per row where nobody says
 UNKNOWN_COMPLETIONS = 16.0
 UNKNOWN_EVALUATION = 64.0  # samples
 MIN_EVALUATIONS = 6  # before their scatter says something
-NUM_STALLED = 30  # rows
+NUM_STALLED = 30  # points of a trace
+SMALLEST_GAIN = 0.05  # that would matter, of rewards between 0 and 1
 SMALLEST_SCALE = 1e-3
 HIGH, LOW = 0.8, 0.2  # pass rates
 Answer = TypeVar("Answer")
@@ -129,16 +130,22 @@ def eval_decline(view: RunView) -> tuple[int, Gain] | None:
     smooth = [(step, median(value for _, value in points[i : i + 3])) for i, (step, _) in enumerate(points[1:-1])]
     step, best = max(smooth, key=lambda point: (point[1], -point[0]))
     now = median(value for _, value in points[-3:])
-    return step, Gain(best, now, _eval_error(view, best, now))
+    error = _decline_error(view, (best + now) / 2)
+    return (step, Gain(best, now, error)) if error > 0 else None
 
 
-def has_stalled(view: RunView) -> bool:
-    """Tell whether the last thirty rows of the reward lie no higher than the thirty before them, beyond their noise."""
-    values = [value for _, value in view.history["reward"].trace] if view.history.has("reward") else []
-    if len(values) < 2 * NUM_STALLED:
-        return False
-    late, before = values[-NUM_STALLED:], values[-2 * NUM_STALLED : -NUM_STALLED]
-    return fmean(late) < fmean(before) + 2 * math.hypot(pstdev(late), pstdev(before)) / math.sqrt(NUM_STALLED)
+def stalled_since(view: RunView) -> int | None:
+    """Return since which update the reward has gained nothing, where a gain that matters would have shown.
+
+    Compared are the last thirty points of its trace, rows as long as a run is short, and the thirty before them.
+    """
+    points = view.history["reward"].trace[-2 * NUM_STALLED :] if view.history.has("reward") else []
+    if len(points) < 2 * NUM_STALLED:
+        return None
+    before, late = ([value for _, value in half] for half in (points[:NUM_STALLED], points[NUM_STALLED:]))
+    error = math.hypot(pstdev(late), pstdev(before)) / math.sqrt(NUM_STALLED)
+    has_gained = fmean(late) - fmean(before) > 2 * error
+    return None if has_gained or 2.5 * error > SMALLEST_GAIN else points[NUM_STALLED][0]
 
 
 @once_per_row
@@ -235,15 +242,33 @@ def is_too_hard(view: RunView) -> bool | None:
     return None if rate is None else rate <= LOW
 
 
+def _decline_error(view: RunView, share: float) -> float:
+    """Return the error of the difference of two evaluations of the same share: from samples, or from what is logged.
+
+    A logged error alone will not do: it is 0 where no answer, or every one, was right.
+    """
+    num = view.history["eval/n"].last if view.history.has("eval/n") else number(view, "num_eval")
+    if num is None:
+        errors = view.history.series.get("eval/pass_at_1_se")
+        logged = math.sqrt(2) * errors.recent_median(NUM_RECENT) if errors is not None and errors.count else 0.0
+        return max(logged, _scatter(view))
+    share = min(max(share, 2 / num), 1 - 2 / num)
+    return math.sqrt(2 * share * (1 - share) / num)
+
+
+def _scatter(view: RunView) -> float:
+    """Return the root mean square of the steps from one evaluation to the next."""
+    return math.sqrt(fmean([(b - a) ** 2 for (_, a), (_, b) in pairwise(view.history[EVAL].recent)]))
+
+
 def _eval_error(view: RunView, first: float, second: float) -> float:
     """Return the error of the difference of two evaluations: as logged, from their samples, or from their scatter."""
     if view.history.has("eval/pass_at_1_se"):
         errors = view.history["eval/pass_at_1_se"]
         return math.hypot(errors.start[0], errors.last)
     num = view.history["eval/n"].last if view.history.has("eval/n") else number(view, "num_eval")
-    values = [value for _, value in view.history[EVAL].recent]
-    if num is None and len(values) >= MIN_EVALUATIONS:
-        return math.sqrt(fmean([(b - a) ** 2 for a, b in pairwise(values)]))
+    if num is None and view.history[EVAL].count >= MIN_EVALUATIONS:
+        return _scatter(view)
     shares = first * (1 - first) + second * (1 - second)
     return math.sqrt(shares / (num or UNKNOWN_EVALUATION)) if 0 <= second <= 1 else 0.0
 

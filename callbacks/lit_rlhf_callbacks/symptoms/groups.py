@@ -68,7 +68,7 @@ def dead_reward(view: RunView) -> Alarm | None:
 
 
 def advantage_collapse(view: RunView) -> Alarm | None:
-    """Name advantages that fell to a tenth in a run that has not learned."""
+    """Name advantages that fell to a tenth in a run that has not solved its prompts."""
     if not view.history.has("advantages/std"):
         return None
     fall = shift(view.history["advantages/std"], "down", scale="log", min_size=TEN_TIMES)

@@ -117,6 +117,11 @@ class Series:
         """Its step."""
         return self.recent[-1][0]
 
+    @property
+    def rows_per_point(self) -> int:
+        """Rows that a point of `trace` is the mean of."""
+        return self._stride
+
     def shape(self) -> list[tuple[int, float]]:
         """Return the metric's course for a fit: the thinned trace, then the recent rows as they were."""
         first = self.recent[0][0] if self.recent else 0

@@ -10,9 +10,9 @@ from lit_rlhf_callbacks.symptoms.gains import (
     has_fallen,
     has_learned,
     has_risen,
-    has_stalled,
     is_falling,
     pass_rate,
+    stalled_since,
 )
 from lit_rlhf_callbacks.symptoms.objective import OFFLINE, stage_of
 from lit_rlhf_callbacks.symptoms.policy_kinds import KINDS, is_learned_reward
@@ -191,8 +191,10 @@ def _harm_of_certainty(view: RunView) -> tuple[str, Evidence] | None:
     if level is not None and has_risen(view) is False and has_learned(view) is False and _is_poor(view):
         return f"the reward has not risen ({start:.3g} → {level:.3g})", reward
     equal, rate = level_of(view, "frac_reward_zero_std", NUM_LATE), pass_rate(view)
-    if rate is not None and rate < NOT_SOLVED and has_stalled(view) and _is_certain_for_long(view):
-        return f"nothing has been gained in the last {NUM_STALLED} rows, at a pass rate of {rate:.0%}", reward
+    if rate is not None and rate < NOT_SOLVED and _is_certain_for_long(view):
+        since = stalled_since(view)
+        if since is not None:
+            return f"nothing has been gained since update {since}, at a pass rate of {rate:.0%}", reward
     if equal is not None and rate is not None and equal > NO_CONTRAST and rate < NOT_SOLVED:
         words = f"{equal:.0%} of the groups have equal rewards at a pass rate of {rate:.0%}"
         return words, Evidence("frac_reward_zero_std", equal, start_of(view, "frac_reward_zero_std"), unit="share")

@@ -36,6 +36,7 @@ WANTED: dict[Stage, tuple[tuple[str, str, str], ...]] = {
     ),
     "sft": (("grad_norm", "zero_gradient, gradient_spikes", "add PolicyMonitor"),),
 }
+BETWEEN_UPDATES = ("time/evaluation", "time/checkpoint")  # not in every row
 BY_TOKENS = ("time/rollout", "time/update", "time/score")  # as long as completions are
 DISTANCES = ("kl", "drift/forward_kl", "update/relative_norm")
 
@@ -128,6 +129,7 @@ def throughput_loss(view: RunView) -> Alarm | None:
 def _slow_part(view: RunView) -> tuple[Evidence, ...]:
     """Return the part of an update that alone became slow: a busy machine slows all of them alike."""
     parts = {name: series for name, series in view.history.series.items() if name.startswith("time/")}
+    parts = {name: series for name, series in parts.items() if name not in BETWEEN_UPDATES}
     parts = {name: series for name, series in parts.items() if series.is_armed(NUM_ROWS)}
     before = {name: series.baseline_median() for name, series in parts.items()}
     now = {name: series.recent_median(NUM_SLOW_BY_PART) for name, series in parts.items()}

@@ -28,7 +28,7 @@ SENTINEL_SIGMAS = 3.0
 REPEATS = 0.3
 PATIENCE = 60  # updates
 FORM_LEARNED = 0.25
-HARDLY_ANY = 0.1
+FEW_RIGHT = 0.1
 SMALLEST_GAIN = 0.05  # that would matter, for terms between 0 and 1
 A_QUARTER = 0.25  # of the spread within a group
 LOST = 0.25  # of a term's level at the start
@@ -94,14 +94,15 @@ def reward_variance_jump(view: RunView) -> Alarm | None:
 
 
 def reward_term_dominates(view: RunView) -> Alarm | None:
-    """Name a part of the reward that falls while another one rises and takes the sum along."""
+    """Name a part of the reward that falls while another takes the sum along, and form that is all that is learned."""
     terms = [name for name in view.history.series if name.startswith("rewards/") and name.endswith("/mean")]
     if len(terms) < 2:
         return None
     held_out = eval_gain(view)
     if held_out is not None and held_out.is_up:
         return None
-    return _trades_one_for_another(view, terms) if has_risen(view) else _earns_by_form(view, terms)
+    traded = _trades_one_for_another(view, terms) if has_risen(view) else None
+    return traded or _earns_by_form(view, terms)
 
 
 def _trades_one_for_another(view: RunView, terms: list[str]) -> Alarm | None:
@@ -124,9 +125,9 @@ def _earns_by_form(view: RunView, terms: list[str]) -> Alarm | None:
     """Name a form that is learned while no term that judges answers has risen, where a rise would have shown."""
     forms = [name for name in terms if is_auxiliary(name.split("/")[1])]
     others = [name for name in terms if name not in forms]
-    if not forms or not others or num_updates(view) < PATIENCE:
+    if not forms or not others or not all(view.history[name].is_armed(NUM_LATE) for name in terms):
         return None
-    if not all(view.history[name].is_armed(NUM_LATE) for name in terms):
+    if num_updates(view) < PATIENCE:
         return None
     best = max(forms, key=lambda name: _rise(view, name))
     if _rise(view, best) < FORM_LEARNED or any(_may_have_risen(view, name) for name in others):
@@ -171,7 +172,8 @@ def _over_optimised(view: RunView, reward: Evidence) -> Alarm | None:
     if decline is None or not decline[1].is_down:
         return None
     step, held_out = decline
-    near = [value for at, value in view.history["reward"].trace if at <= step][-NUM_LATE:]
+    course = view.history["reward"]
+    near = [value for at, value in course.trace if at <= step][-max(1, NUM_LATE // course.rows_per_point) :]
     if not near or reward.value - median(near) < (reward_scale(view) or 1.0) * A_QUARTER:
         return None
     evidence = (Evidence(EVAL, held_out.now, held_out.start, held_out.start - NUM_SIGMAS * held_out.error, "share"),)
@@ -210,7 +212,7 @@ def _may_have_risen(view: RunView, name: str) -> bool:
     Where one answer in five is right, form is learned first and answers follow, in more than sixty updates.
     """
     series = view.history[name]
-    if series.recent_median(NUM_LATE) > HARDLY_ANY:
+    if series.recent_median(NUM_LATE) > FEW_RIGHT:
         return True
     first, late = mean_of(series.baseline), mean_of(series.recent_values(NUM_LATE))
     error = math.hypot(first.error, late.error)

@@ -31,6 +31,8 @@ def test_one_part_that_alone_became_slow_is_a_warning(view_of, noisy):
     view = view_of(columns, 80, stage="rl")
     assert throughput_loss(view).severity == "warn"
     assert rank(BY_ID["throughput_loss"], view)[0].id == "reward_slow"
+    evaluated = {**columns, "time/evaluation": lambda step: 60.0 if step % 2 == 0 else None}  # not in every row
+    assert throughput_loss(view_of(evaluated, 80, stage="rl")).severity == "warn"
     busy = {**columns, "time/rollout": lambda step: 0.5 if step < 30 else 2.5, "time/reward": 0.01}
     assert throughput_loss(view_of(busy, 80, stage="rl")).severity == "info"
 

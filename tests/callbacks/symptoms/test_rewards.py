@@ -1,6 +1,10 @@
 """Rewards that rise while answers do not, fall, scatter or are made of one part, on made-up histories."""
 
+import math
+import random
+
 from lit_rlhf_callbacks.symptoms.catalogue import rank
+from lit_rlhf_callbacks.symptoms.gains import eval_decline
 from lit_rlhf_callbacks.symptoms.rewards import (
     KINDS,
     reward_drift,
@@ -60,6 +64,26 @@ def test_answers_that_got_better_and_then_worse_while_the_reward_went_on_are_hac
     assert reward_hacking(view_of(reward | evaluated(answers, 0.1), 201, first=0)) is None  # few samples
 
 
+def test_the_best_of_many_even_evaluations_is_no_peak(view_of):
+    def alarms(seed, share, num, *, logs_error):
+        def answers(step):
+            draw = random.Random(f"{seed} {step}")
+            return sum(draw.random() < share for _ in range(num)) / num if step % 10 == 0 else None
+
+        def error(step):
+            value = answers(step)
+            return None if value is None else math.sqrt(value * (1 - value) / num)
+
+        held_out = {"eval/pass_at_1": answers} | ({"eval/pass_at_1_se": error} if logs_error else {})
+        view = view_of({"reward": 0.5, **held_out}, 401, first=0, num_eval=num)
+        decline = eval_decline(view)
+        return decline is not None and decline[1].is_down
+
+    for share, num in ((0.03, 64), (0.1, 16), (0.5, 64)):
+        for logs_error in (True, False):
+            assert sum(alarms(seed, share, num, logs_error=logs_error) for seed in range(40)) <= 1
+
+
 def test_loops_show_a_hack_where_nobody_evaluates(view_of, noisy):
     reward = {"reward": noisy(ramp(0.3, 0.9), 0.03), "reward_std": 0.4}
     alarm = reward_hacking(view_of(reward | {"completions/repetition": ramp(0.02, 0.8)}, 60))
@@ -112,6 +136,8 @@ def test_form_that_is_learned_where_answers_are_not_is_named(view_of, noisy):
     assert reward_term_dominates(view_of(columns, 50)) is None  # answers may come later than form
     answers_rise = columns | {"rewards/exact_match/mean": noisy(ramp(0.02, 0.2, 100), 0.02)}
     assert reward_term_dominates(view_of(answers_rise, 100)) is None
+    summed = columns | {"reward": noisy(ramp(0.12, 1.0, 40), 0.03)}  # form alone makes the reward rise
+    assert "earned by form" in reward_term_dominates(view_of(summed, 100)).summary
     cannot_be_told = columns | {"rewards/exact_match/mean": noisy(0.2, 0.2)}
     assert reward_term_dominates(view_of(cannot_be_told, 100)) is None
 
