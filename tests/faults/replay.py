@@ -20,7 +20,7 @@ def read(path):
     with gzip.open(path) as file:
         recording = json.loads(file.read())
     fault = FAULTS.get((recording["fault"].removeprefix("long_"), recording["config"]))
-    recording |= {"kinds": fault.kinds, "causes": fault.causes} if fault is not None else {}
+    recording |= {"kinds": fault.kinds if fault else (), "causes": fault.causes if fault else ()}  # none: healthy
     columns = recording.pop("columns")
     rows = []
     for place, step in enumerate(columns["global_step"]):

@@ -30,6 +30,8 @@ def broken(args):
     print("|---|---|---|---|---|---|---|---|")
     hits, kinds, delays, errors, total = 0, 0, [], [], 0
     for path in (path for group in args.groups for path in sorted(args.folder.glob(f"{group}-*.json.gz"))):
+        if "long_healthy" in path.name:
+            continue
         seed = int(path.name.split("-")[-1].split(".")[0])
         result = replay(path, args.every)
         recording, finding = result.recording, result.named or result.kind_named
@@ -61,9 +63,9 @@ def broken(args):
 
 def healthy(args):
     groups = defaultdict(list)
-    for group in ("shipped", "small"):
+    for group in ("shipped", "small", "long-long_healthy"):
         for path in sorted(args.folder.glob(f"{group}-*.json.gz")):
-            groups[group, path.name.split("-")[2]].append(replay(path, args.every))
+            groups[group, path.name.removeprefix(f"{group}-").split("-")[-2]].append(replay(path, args.every))
     total = alarmed = critical = 0
     for (group, config), results in groups.items():
         with_warning = [result for result in results if result.warnings]
@@ -71,7 +73,7 @@ def healthy(args):
         graver = sum(any(f.severity == "critical" for f in result.said) for result in results)
         if group == "small":
             total, alarmed, critical = total + len(results), alarmed + len(with_warning), critical + graver
-        if with_warning or group == "small":
+        if with_warning or group != "shipped":
             print(f"{group} {config}: {len(with_warning)}/{len(results)} with a warning, {graver} critical: {kinds}")
     if total:
         low, high = wilson(alarmed, total)

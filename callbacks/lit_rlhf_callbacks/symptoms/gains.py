@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from lit_rlhf_callbacks.symptoms.finding import RunView
 from lit_rlhf_callbacks.symptoms.history import NUM_RECENT, Series
+from lit_rlhf_callbacks.symptoms.objective import mean_of
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
 from lit_rlhf_callbacks.symptoms.robust import shift
 
@@ -134,6 +135,15 @@ def eval_decline(view: RunView) -> tuple[int, Gain] | None:
     return (step, Gain(best, now, error)) if error > 0 else None
 
 
+def has_not_risen(view: RunView) -> bool:
+    """Tell whether the last thirty rows of the reward lie no higher than its baseline, beyond their noise."""
+    if not view.history.has("reward") or not view.history["reward"].is_armed(1):
+        return False
+    reward = view.history["reward"]
+    first, late = mean_of(reward.baseline), mean_of(reward.recent_values(min(NUM_STALLED, reward.num_after)))
+    return late.value - first.value < 2 * math.hypot(first.error, late.error)
+
+
 def stalled_since(view: RunView) -> int | None:
     """Return since which update the reward has gained nothing, where a gain that matters would have shown.
 
@@ -205,14 +215,16 @@ def fell_from_peak(view: RunView) -> bool:
 def is_falling(view: RunView) -> bool:
     """Tell whether the last ten rows of the reward lie below the thirty before them by more than chance.
 
-    Weak by itself, since it is asked at every row: only where something else says that the run is in trouble.
+    Three errors, and a size that matters, since it is asked at every row: two would be crossed by chance once in forty
+    times.
     """
     values = view.history["reward"].recent_values(NUM_RECENT) if view.history.has("reward", num_rows=NUM_RECENT) else []
     if not values:
         return False
     late, before = values[-10:], values[:-10]
     spread = pstdev(before)
-    return sum(late) / 10 < sum(before) / len(before) - 2 * spread * math.sqrt(1 / 10 + 1 / len(before))
+    error = spread * math.sqrt(1 / 10 + 1 / len(before))
+    return fmean(before) - fmean(late) > max(3 * error, MATERIAL * (reward_scale(view) or 0.0))
 
 
 @once_per_row

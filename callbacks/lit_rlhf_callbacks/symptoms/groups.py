@@ -1,6 +1,6 @@
 """What comparing the completions of a prompt needs: rewards that differ within groups (symptom F)."""
 
-from statistics import median
+from statistics import fmean, median
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Basis, Evidence, Rule, RunView, Severity
 from lit_rlhf_callbacks.symptoms.gains import has_learned, has_risen, num_groups, pass_rate
@@ -71,8 +71,9 @@ def advantage_collapse(view: RunView) -> Alarm | None:
     """Name advantages that fell to a tenth in a run that has not solved its prompts."""
     if not view.history.has("advantages/std"):
         return None
-    fall = shift(view.history["advantages/std"], "down", scale="log", min_size=TEN_TIMES)
-    if fall is None or _is_solved(view):
+    series = view.history["advantages/std"]
+    fall = shift(series, "down", scale="log", min_size=TEN_TIMES)
+    if fall is None or not _has_sunk(series) or _is_solved(view):
         return None
     evidence = (
         Evidence("advantages/std", fall.value, fall.baseline, fall.threshold, "reward or σ", fall.window),
@@ -103,8 +104,9 @@ def reward_std_death(view: RunView) -> Alarm | None:
     """Name a spread within groups that fell to a tenth before the run was any good."""
     if not view.history.has("reward_std"):
         return None
-    fall = shift(view.history["reward_std"], "down", scale="log", min_size=TEN_TIMES)
-    if fall is None or _is_solved(view):
+    series = view.history["reward_std"]
+    fall = shift(series, "down", scale="log", min_size=TEN_TIMES)
+    if fall is None or not _has_sunk(series) or _is_solved(view):
         return None
     evidence = (
         Evidence("reward_std", fall.value, fall.baseline, fall.threshold, "reward", fall.window),
@@ -131,6 +133,11 @@ def _is_solved(view: RunView) -> bool:
         return False
     rate = pass_rate(view)
     return rate is None or rate > MOSTLY_RIGHT
+
+
+def _has_sunk(series: Series) -> bool:
+    """Tell whether the mean fell, too: of two groups a row both are often equal, and half of the rows are 0."""
+    return fmean(series.recent_values(NUM_LATE)) < fmean(series.baseline) / FIVE_TIMES
 
 
 def _at_rate(view: RunView) -> str:

@@ -9,6 +9,7 @@ from lit_rlhf_callbacks.symptoms.gains import (
     fell_from_peak,
     has_fallen,
     has_learned,
+    has_not_risen,
     has_risen,
     is_falling,
     pass_rate,
@@ -188,7 +189,7 @@ def _harm_of_certainty(view: RunView) -> tuple[str, Evidence] | None:
         value, before = level_of(view, metric, NUM_SOON), start_of(view, metric)
         if value is not None and before is not None and value > before + bound:
             return f"{value:.0%} {words}", Evidence(metric, value, before, before + bound, "share")
-    if level is not None and has_risen(view) is False and has_learned(view) is False and _is_poor(view):
+    if level is not None and has_not_risen(view) and has_learned(view) is False and _is_poor(view):
         return f"the reward has not risen ({start:.3g} → {level:.3g})", reward
     equal, rate = level_of(view, "frac_reward_zero_std", NUM_LATE), pass_rate(view)
     if rate is not None and rate < NOT_SOLVED and _is_certain_for_long(view):

@@ -1,6 +1,7 @@
 """Policies that become certain, scatter or run away, on made-up histories."""
 
 from lit_rlhf_callbacks.symptoms.catalogue import rank
+from lit_rlhf_callbacks.symptoms.gains import is_falling
 from lit_rlhf_callbacks.symptoms.policy import (
     KINDS,
     clip_asymmetry,
@@ -48,6 +49,17 @@ def test_a_certain_run_that_has_stopped_learning_halfway_has_collapsed(view_of, 
     assert entropy_collapse(view_of(goes_on, 200)) is None
     solved = stuck | {"reward": noisy(ramp(0.2, 0.95, 100), 0.02)}
     assert entropy_collapse(view_of(solved, 200)) is None
+
+
+def test_a_gain_that_hides_in_noisy_rows_is_a_gain(view_of, noisy):
+    """Sixteen completions a row: three rows say little of where a reward began."""
+    columns = {"entropy": decay(0.6, 0.04, 300), "reward": noisy(ramp(0.45, 0.75, 300), 0.2), "reward_std": 0.4}
+    assert not any(entropy_collapse(view_of(columns, num_rows)) for num_rows in range(310, 400, 10))
+
+
+def test_ten_rows_below_the_thirty_before_them_are_no_fall(view_of, noisy):
+    columns = {"reward": noisy(0.6, 0.2), "reward_std": 0.3, "kl": ramp(0.01, 1.5, 100), "entropy": 0.4}
+    assert sum(is_falling(view_of(columns, num_rows)) for num_rows in range(40, 240, 5)) == 0
 
 
 def test_a_fall_that_is_not_to_a_tenth_is_no_collapse(view_of, noisy):
