@@ -74,7 +74,7 @@ class Result:
     @property
     def early(self):
         """Warnings from before the fault."""
-        return [kind for kind, finding in self.warnings.items() if finding.raised < self.recording["at"]]
+        return [kind for kind, finding in self.warnings.items() if finding.step < self.recording["at"]]
 
 
 def replay(path, every=1):
