@@ -94,12 +94,15 @@ def kl_explosion(view: RunView) -> Alarm | None:
         return None
     got_worse = has_fallen(view) or fell_from_peak(view) or _held_out_fell(view)
     got_worse = got_worse or (now > 2 * FAR * entropy and is_falling(view))
-    if not got_worse and (not is_far or has_risen(view)):
+    bought_nothing = not got_worse and now > 2 * FAR * entropy and rise is not None and _gains_nothing(view)
+    if not got_worse and not bought_nothing and (not is_far or has_risen(view)):
         return None
+    outcome = "nothing is gained for it any more" if bought_nothing else "the reward did not rise"
+    outcome = "answers got worse" if got_worse else outcome
     evidence = (Evidence(metric, now, series.start[0], FAR * entropy, "nats/token"),)
     summary = (
         f"{metric} is {now:.3g} nats per token, {now / entropy:.1f} times the entropy the start policy had, "
-        f"{'and answers got worse' if got_worse else 'and the reward did not rise'}"
+        f"and {outcome}"
     )
     return Alarm("kl_explosion", "critical" if got_worse else "warn", "statistical", summary, evidence)
 
@@ -200,6 +203,11 @@ def _harm_of_certainty(view: RunView) -> tuple[str, Evidence] | None:
         words = f"{equal:.0%} of the groups have equal rewards at a pass rate of {rate:.0%}"
         return words, Evidence("frac_reward_zero_std", equal, start_of(view, "frac_reward_zero_std"), unit="share")
     return None
+
+
+def _gains_nothing(view: RunView) -> bool:
+    """Tell whether a reward that is not as high as it can be has long stayed where it is."""
+    return _is_poor(view) and stalled_since(view) is not None
 
 
 def _is_certain_for_long(view: RunView) -> bool:

@@ -128,7 +128,7 @@ KINDS = (
         "B",
         "One part of the reward rises at the cost of another",
         (_WEIGHTS_UNBALANCED, _FORMAT_GAMING, likely(LENGTH_BIAS, 0.7)),
-        explained_by=("reward_function_broken",),
+        explained_by=("reward_function_broken", "zero_contrast"),
     ),
     Kind("reward_drift", "§5", "The reward has moved, and nothing says whether answers did", (_NO_EVALUATION,)),
 )

@@ -57,6 +57,15 @@ def test_a_gain_that_hides_in_noisy_rows_is_a_gain(view_of, noisy):
     assert not any(entropy_collapse(view_of(columns, num_rows)) for num_rows in range(310, 400, 10))
 
 
+def test_a_kl_that_grows_while_nothing_is_gained_any_more_is_named(view_of, noisy):
+    paid = {"kl": lambda step: 0.02 * 1.03**step, "entropy": 0.8, "reward": noisy(ramp(0.2, 0.55, 60), 0.02)}
+    assert "nothing is gained" in kl_explosion(view_of({**paid, "reward_std": 0.45}, 180)).summary
+    gains = {**paid, "reward": noisy(ramp(0.2, 0.9, 180), 0.02), "reward_std": 0.45}
+    assert kl_explosion(view_of(gains, 180)) is None
+    solved = {**paid, "reward": noisy(ramp(0.2, 0.95, 60), 0.02), "reward_std": 0.45}
+    assert kl_explosion(view_of(solved, 180)) is None
+
+
 def test_ten_rows_below_the_thirty_before_them_are_no_fall(view_of, noisy):
     columns = {"reward": noisy(0.6, 0.2), "reward_std": 0.3, "kl": ramp(0.01, 1.5, 100), "entropy": 0.4}
     assert sum(is_falling(view_of(columns, num_rows)) for num_rows in range(40, 240, 5)) == 0
