@@ -107,7 +107,8 @@ def run(fault, seed, folder):
     quiet = ["--trainer.enable_progress_bar", "false", "--name", "run"]
     command = ["fit", "--config", str(CONFIGS / f"{fault.config}.yaml"), *flags, *quiet]
     if fault.resume:
-        _train([*command, "--trainer.max_steps", str(fault.at)], (_SaveAtEnd(folder / "half.ckpt"),))
+        saving = ModelCheckpoint(folder, "half", every_n_train_steps=fault.at, save_on_train_epoch_end=False)
+        _train([*command, "--trainer.max_steps", str(fault.at)], (saving,))
         command += ["--ckpt_path", str(folder / "half.ckpt")]
         _train(command, (Inject(fault, start=fault.at),))
         return
@@ -124,14 +125,6 @@ def _train(command, extra):
             if not list(Path(command[command.index("--trainer.default_root_dir") + 1]).glob("runs/*/metrics.csv")):
                 raise
             print(f"ended with {type(error).__name__}: {error}")
-
-
-@dataclass
-class _SaveAtEnd(Callback):
-    path: Path
-
-    def on_train_end(self, trainer, pl_module):
-        trainer.save_checkpoint(self.path)
 
 
 def record(fault, seed, path):
