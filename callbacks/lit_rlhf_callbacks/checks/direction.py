@@ -109,6 +109,9 @@ def check_advantages_follow_rewards(
 ) -> CheckResult:
     """Check that among a prompt's completions the better rewarded has the larger advantage.
 
+    Where every prompt has one completion, all rows are compared: with any baseline that is not the reward itself, the
+    better rewarded have the larger advantages on the whole.
+
     Args:
         advantages: ``[B]`` or ``[B, T]`` (the first counted token's stands for the row: pass one column).
         rewards: ``[B]``.
@@ -118,6 +121,9 @@ def check_advantages_follow_rewards(
     name = "advantages_follow_rewards"
     groups = torch.unique(prompt_ids, return_inverse=True)[1] if prompt_ids is not None else torch.zeros_like(rewards)
     groups = groups.long()
+    where = "within prompts"
+    if len(groups.unique()) == len(groups) > 1:
+        groups, where = torch.zeros_like(groups), "over all rows"
     counts = torch.bincount(groups).clamp(min=1).double()
 
     def centred(values: Tensor) -> Tensor:
@@ -127,14 +133,14 @@ def check_advantages_follow_rewards(
     left, right = centred(advantages), centred(rewards)
     scale = float(left.norm() * right.norm())
     if scale < 1e-12 or int((right.abs() > 1e-9).sum()) < 4:
-        return unknown(name, step, "completions of a prompt are rewarded alike")
+        return unknown(name, step, f"rewards are alike {where}")
     correlation = float((left * right).sum()) / scale
     if correlation < -0.5:
-        text = f"within prompts advantages fall where rewards rise (correlation {correlation:+.2f})"
+        text = f"{where} advantages fall where rewards rise (correlation {correlation:+.2f})"
         return failed(name, step, "sign_flipped", "advantage_sign", text, {"correlation": correlation})
     return passed(
         name,
         step,
-        f"correlation of advantages and rewards {correlation:+.2f} within prompts",
+        f"correlation of advantages and rewards {correlation:+.2f} {where}",
         {"correlation": correlation},
     )

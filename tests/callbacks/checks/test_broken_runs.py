@@ -6,7 +6,7 @@ import pytest
 import torch
 from checked_runs import data_for, run
 
-from lit_rlhf import algorithms
+from lit_rlhf import PromptData, algorithms
 from lit_rlhf.functional.preference_losses import PreferenceLoss
 from lit_rlhf.rollout import Sampling
 
@@ -32,7 +32,7 @@ def test_a_flipped_loss(name):
     assert ("update_direction", "sign_flipped", cause) in checked.failures()
 
 
-@pytest.mark.parametrize("name", ["GRPO", "RLOO"])
+@pytest.mark.parametrize("name", ["GRPO", "RLOO", "Reinforce"])
 def test_advantages_upside_down(name):
     class UpsideDown(getattr(algorithms, name)):
         def reward_advantages(self, rewards, prompt_ids):
@@ -40,6 +40,18 @@ def test_advantages_upside_down(name):
 
     checked, _ = run(UpsideDown)
     assert checked.failures() == {("advantages_follow_rewards", "sign_flipped", "advantage_sign")}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_advantages_of_prompts_with_one_completion_each(sign):
+    class Signed(algorithms.Reinforce):
+        def reward_advantages(self, rewards, prompt_ids):
+            return sign * super().reward_advantages(rewards, prompt_ids)
+
+    checked, _ = run(Signed, group_size=1, data=PromptData(prompts_per_phase=32, num_eval=4))
+    wrong = {("advantages_follow_rewards", "sign_flipped", "advantage_sign")}
+    assert checked.failures() == (wrong if sign < 0 else set())
+    assert "over all rows" in checked.of("advantages_follow_rewards")[0].summary
 
 
 @pytest.mark.parametrize("name", ["DPO", "IPO"])
