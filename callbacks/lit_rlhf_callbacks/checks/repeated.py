@@ -169,7 +169,12 @@ def _weights(look: Look, rows: Tokens) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _signs(chosen_mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return +1 for chosen and -1 for rejected rows; neighbours are a pair where they alternate."""
+    """Return +1 for chosen and -1 for rejected rows; neighbours are a pair where they alternate.
+
+    Else the signs are balanced, as one best of four is not, so that what moves all rows alike cancels there, too.
+    """
     signs = 2.0 * chosen_mask.float() - 1.0
     alternate = len(signs) % 2 == 0 and bool((signs[0::2] == 1).all()) and bool((signs[1::2] == -1).all())
-    return signs, torch.arange(len(signs), device=signs.device) // 2 if alternate else None
+    if alternate:
+        return signs, torch.arange(len(signs), device=signs.device) // 2
+    return (signs - signs.mean() if len(signs.unique()) > 1 else signs), None

@@ -3,7 +3,7 @@
 from statistics import fmean, median
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Basis, Evidence, Rule, RunView, Severity
-from lit_rlhf_callbacks.symptoms.gains import has_learned, has_risen, num_groups, pass_rate
+from lit_rlhf_callbacks.symptoms.gains import has_learned, has_risen, num_completions, num_groups, pass_rate
 from lit_rlhf_callbacks.symptoms.group_kinds import KINDS
 from lit_rlhf_callbacks.symptoms.history import Series
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
@@ -20,6 +20,8 @@ FEW_SUCH_GROUPS = 12.0  # equal ones in a row before this is taken for the rule
 TEN_TIMES = 2.3  # on the log scale
 THREE_TIMES = 1.1
 FIVE_TIMES = 5.0
+MANY_COMPLETIONS = 48  # alike, where nothing says how often one is
+HARDLY_BY_CHANCE = 1e-4
 NUM_AFTER, NUM_BEFORE = 4, 15  # rows on either side of a jump
 
 
@@ -140,6 +142,18 @@ def _has_sunk(series: Series) -> bool:
     return fmean(series.recent_values(NUM_LATE)) < fmean(series.baseline) / FIVE_TIMES
 
 
+def _is_beyond_chance(view: RunView, num_rows: int) -> bool:
+    """Tell whether so many single completions could hardly have been rewarded alike, given how they were before."""
+    rewards, num = view.history["reward"], num_rows * num_completions(view)
+    since = rewards.recent[-num_rows][0]
+    before = [value for at, value in rewards.trace if at < since]
+    if not before or not all(0.0 <= value <= 1.0 for value in before) or rewards.last not in (0.0, 1.0):
+        return num >= MANY_COMPLETIONS
+    share = fmean(before)
+    alike = share if rewards.last == 1.0 else 1.0 - share
+    return alike**num < HARDLY_BY_CHANCE
+
+
 def _at_rate(view: RunView) -> str:
     rate = pass_rate(view)
     return "" if rate is None else f", at a pass rate of {rate:.0%}"
@@ -189,6 +203,8 @@ def _constant_rows(view: RunView) -> int:
     if rewards.recent[-1][1] != rewards.recent[-2][1]:
         return 0
     num_rows = _last_equal(rewards.recent_values(NUM_LATE), rewards.last)
+    if num_groups(view) >= num_completions(view) and not _is_beyond_chance(view, num_rows):
+        return 0
     for spread in ("reward_std", "rewards/std"):
         if view.history.has(spread):
             num_rows = min(num_rows, _last_equal(view.history[spread].recent_values(NUM_LATE), 0.0))

@@ -173,7 +173,7 @@ def zero_gradient(view: RunView) -> Alarm | None:
     history = view.history
     dead = history["frac_reward_zero_std"].last if history.has("frac_reward_zero_std") else 0.0
     is_sparse = history.stride() >= SPARSE  # then the gradient is one update's, and the share a mean over several
-    without_contrast = dead >= 1.0 or (is_sparse and dead > 0.0)
+    without_contrast = dead >= 1.0 or (is_sparse and dead > 0.0) or _is_ungrouped_and_alike(view)
     num = NUM_ZERO_WITHOUT_CONTRAST if without_contrast else NUM_ZERO
     points = list(history["grad_norm"].recent)[-num:]
     if len(points) < num or any(value != 0.0 for _, value in points):
@@ -181,6 +181,13 @@ def zero_gradient(view: RunView) -> Alarm | None:
     evidence = (Evidence("grad_norm", 0.0, unit="norm", window=(points[0][0], points[-1][0])),)
     summary = f"the gradient has been exactly zero for {num} rows: nothing is learned"
     return Alarm("zero_gradient", "critical", "exact", summary, evidence, (points[0][0], points[0][0]))
+
+
+def _is_ungrouped_and_alike(view: RunView) -> bool:
+    """Tell whether a run without groups has no advantage in its newest row: with few completions, by chance."""
+    series = view.history.series
+    spread = series.get("advantages/std")
+    return "frac_reward_zero_std" not in series and spread is not None and spread.count > 0 and spread.last == 0.0
 
 
 def gradient_spikes(view: RunView) -> Alarm | None:

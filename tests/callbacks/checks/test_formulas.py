@@ -10,6 +10,7 @@ from lit_rlhf_callbacks.checks.direction import Direction, check_direction, upda
 from lit_rlhf_callbacks.checks.kl import check_kl_estimator, kl_sums
 from lit_rlhf_callbacks.checks.overlap import check_overlap
 from lit_rlhf_callbacks.checks.ranks import check_ranks, hash_tensor
+from lit_rlhf_callbacks.checks.repeated import _signs
 from lit_rlhf_callbacks.checks.resume import (
     check_data_order,
     check_learning_rate,
@@ -234,3 +235,14 @@ def test_a_window_whose_ratios_are_all_clipped_or_whose_advantages_are_zero_teac
     assert has_signal(tokens, {"clip_ratio/region_mean": 0.9}) is True
     assert has_signal(tokens, {"clip_ratio/region_mean": 1.0}) is False  # GSPO, as shipped, at its second update
     assert has_signal({"advantages": torch.zeros(1, 2)}, {}) is False
+
+
+def test_one_best_of_four_is_balanced_against_what_moves_all_rows():
+    chosen = torch.tensor([True, False, False, False] * 4)
+    signs, clusters = _signs(chosen)
+    change = torch.where(chosen, 0.05, -0.01)[:, None] + 0.2  # all rows rise, and the best ones more
+    mask = torch.ones_like(change, dtype=torch.bool)
+    assert clusters is None
+    assert update_direction(change, signs, mask).gain > 0
+    assert update_direction(change, 2.0 * chosen.float() - 1.0, mask).gain < 0  # what unbalanced signs would say
+    assert _signs(torch.tensor([True, False] * 4))[1] is not None

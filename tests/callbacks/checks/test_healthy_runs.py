@@ -17,6 +17,7 @@ OK = {
     "ORPO": OFFLINE | {"stop_token"},
     "SFT": OFFLINE | {"stop_token", "start_likelihood"},
     "BradleyTerry": OFFLINE | {"start_values", "reward_model_swap"},
+    "PlackettLuce": OFFLINE | {"reward_model_swap"},
     "OutcomeReward": OFFLINE | {"start_values", "reward_model_swap"},
 }
 

@@ -157,3 +157,19 @@ def test_rows_of_two_groups_that_are_often_equal_have_not_collapsed(view_of, noi
     columns = {"reward": noisy(ramp(0.4, 0.65), 0.1), "advantages/std": spread, "reward_std": spread}
     assert advantage_collapse(view_of(columns, 80)) is None
     assert reward_std_death(view_of(columns, 80)) is None
+
+
+def test_a_few_single_completions_may_all_be_wrong_by_chance(view_of):
+    """Four completions a row, one in five right: three rows without any come once in fifteen times."""
+    facts = {"window__num_completions": 4, "model__group_size": 1}
+
+    def rewards(since):
+        return lambda step: 0.0 if step > since else 0.25 * (step % 5 < 4)
+
+    columns = {"reward": rewards(40), "rewards/std": lambda step: 0.0 if step > 40 else 0.4}
+    assert dead_reward(view_of(columns, 43, **facts)) is None
+    assert dead_reward(view_of(columns, 55, **facts)) is not None
+    always = {"reward": 0.0, "rewards/std": 0.0}
+    assert dead_reward(view_of(always, 4, **facts)) is None
+    assert dead_reward(view_of(always, 14, **facts)) is not None
+    assert dead_reward(view_of(always, 4, **{**facts, "window__num_completions": 32})) is not None
