@@ -90,7 +90,7 @@ class PolicyMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Add a micro-batch; after an update, reduce and publish."""
-        self._clock.batch_ends()
+        self._clock.batches.stop()
         tokens = outputs.get("tokens", {}) if isinstance(outputs, dict) else {}
         self._has_tokens |= bool(tokens)
         self._take_probe(trainer, pl_module, tokens)
@@ -106,7 +106,7 @@ class PolicyMonitor(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End it; the seconds stand in the next update's row."""
-        self._clock.evaluation_ends()
+        self._clock.evaluations.stop()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Save the hours, shared by all callbacks that show them."""

@@ -7,6 +7,28 @@ from typing import Any
 PREFIX = "time/"
 
 
+class Stopwatch:
+    """Adds up the seconds between starts and stops; starting a started one, or stopping a stopped one, does nothing."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """Run."""
+        self._started = monotonic() if self._started is None else self._started
+
+    def stop(self) -> None:
+        """Rest."""
+        if self._started is not None:
+            self._seconds, self._started = self._seconds + monotonic() - self._started, None
+
+    def take(self) -> float:
+        """Return the seconds so far, and forget them."""
+        taken, self._seconds = self._seconds, 0.0
+        return taken
+
+
 class WindowClock:
     """Times the open window of one rank; a module names the parts it times itself ``time/…``, too.
 
@@ -14,36 +36,21 @@ class WindowClock:
     """
 
     def __init__(self) -> None:
-        self._batches = 0.0
-        self._batch: float | None = None
-        self._saving: float | None = None
-        self._saved = 0.0
-        self._evaluation: float | None = None
-        self._evaluated = 0.0
+        self.batches, self._checkpoints, self.evaluations = Stopwatch(), Stopwatch(), Stopwatch()
 
     def batch_starts(self) -> None:
         """Begin a micro-batch."""
-        self._end_checkpoint()
-        self._batch = monotonic()
-
-    def batch_ends(self) -> None:
-        """End it, after its backward and its update."""
-        if self._batch is not None:
-            self._batches, self._batch = self._batches + monotonic() - self._batch, None
+        self._checkpoints.stop()
+        self.batches.start()
 
     def checkpoint_starts(self) -> None:
         """Begin a checkpoint."""
-        self._saving = monotonic() if self._saving is None else self._saving
+        self._checkpoints.start()
 
     def evaluation_starts(self) -> None:
         """Begin an evaluation."""
-        self._end_checkpoint()
-        self._evaluation = monotonic()
-
-    def evaluation_ends(self) -> None:
-        """End it."""
-        if self._evaluation is not None:
-            self._evaluated, self._evaluation = self._evaluated + monotonic() - self._evaluation, None
+        self._checkpoints.stop()
+        self.evaluations.start()
 
     def close_window(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the seconds of the update just made, and of the evaluations and checkpoints since the one before it.
@@ -52,12 +59,6 @@ class WindowClock:
             metrics: Of the window; what its parts ``time/…`` took, such as rollouts, is not the update's.
         """
         others = sum(float(value) for name, value in metrics.items() if name.startswith(PREFIX))
-        parts = {"time/update": max(0.0, self._batches - others)}
-        parts |= {"time/evaluation": self._evaluated} if self._evaluated else {}
-        parts |= {"time/checkpoint": self._saved} if self._saved else {}
-        self._batches = self._evaluated = self._saved = 0.0
-        return parts
-
-    def _end_checkpoint(self) -> None:
-        if self._saving is not None:
-            self._saved, self._saving = self._saved + monotonic() - self._saving, None
+        between = {"time/evaluation": self.evaluations.take(), "time/checkpoint": self._checkpoints.take()}
+        parts = {"time/update": max(0.0, self.batches.take() - others)}
+        return parts | {name: seconds for name, seconds in between.items() if seconds}

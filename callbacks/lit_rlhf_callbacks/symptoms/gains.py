@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from lit_rlhf_callbacks.symptoms.finding import RunView
 from lit_rlhf_callbacks.symptoms.history import NUM_RECENT, Series
-from lit_rlhf_callbacks.symptoms.objective import mean_of
+from lit_rlhf_callbacks.symptoms.objective import rise_of
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, number, start_of
 from lit_rlhf_callbacks.symptoms.robust import shift
 
@@ -140,8 +140,8 @@ def has_not_risen(view: RunView) -> bool:
     if not view.history.has("reward") or not view.history["reward"].is_armed(1):
         return False
     reward = view.history["reward"]
-    first, late = mean_of(reward.baseline), mean_of(reward.recent_values(min(NUM_STALLED, reward.num_after)))
-    return late.value - first.value < 2 * math.hypot(first.error, late.error)
+    rise = rise_of(reward.baseline, reward.recent_values(min(NUM_STALLED, reward.num_after)))
+    return rise.value < 2 * rise.error
 
 
 def stalled_since(view: RunView) -> int | None:

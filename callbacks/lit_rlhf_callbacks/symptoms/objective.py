@@ -41,6 +41,17 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(center, math.sqrt(sum([(value - center) ** 2 for value in values]) / (num - 1) / num))
 
 
+def rise_of(before: Sequence[float], after: Sequence[float]) -> Mean:
+    """Return by how much the mean of rows rose, and the standard error of that difference.
+
+    Example:
+        >>> rise_of([1.0, 3.0], [2.0, 4.0]).value
+        1.0
+    """
+    first, late = mean_of(before), mean_of(after)
+    return Mean(late.value - first.value, math.hypot(first.error, late.error))
+
+
 def stage_of(view: RunView) -> Stage | None:
     """Return what kind of training this is; None where neither facts nor columns tell."""
     stage = view.facts.get("stage")

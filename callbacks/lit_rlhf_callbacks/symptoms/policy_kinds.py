@@ -220,7 +220,7 @@ KINDS = (
                 BETA_TOO_LOW,
                 2,
                 Sign("there is no KL term", fact_is("beta", 0, 0.0), 0.2),
-                Sign("beta is 0.1 or more", lambda view: _is_held_firmly(view), 0.2),
+                Sign("beta is 0.1 or more", _is_held_firmly, 0.2),
             ),
             likely(NO_KL, 1.5),
             likely(REWARD_SCALE, 1),

@@ -1,6 +1,5 @@
 """Rewards that rise while answers do not (symptom B), fall, scatter, or are made of one part only."""
 
-import math
 from statistics import median
 
 from lit_rlhf_callbacks.symptoms.finding import Alarm, Evidence, Rule, RunView
@@ -16,7 +15,7 @@ from lit_rlhf_callbacks.symptoms.gains import (
     reward_scale,
 )
 from lit_rlhf_callbacks.symptoms.history import NUM_BASELINE
-from lit_rlhf_callbacks.symptoms.objective import mean_of, num_updates
+from lit_rlhf_callbacks.symptoms.objective import num_updates, rise_of
 from lit_rlhf_callbacks.symptoms.readings import NUM_LATE, level_of, start_of
 from lit_rlhf_callbacks.symptoms.reward_kinds import KINDS, is_auxiliary
 from lit_rlhf_callbacks.symptoms.robust import shift
@@ -214,9 +213,8 @@ def _may_have_risen(view: RunView, name: str) -> bool:
     series = view.history[name]
     if series.recent_median(NUM_LATE) > FEW_RIGHT:
         return True
-    first, late = mean_of(series.baseline), mean_of(series.recent_values(NUM_LATE))
-    error = math.hypot(first.error, late.error)
-    return late.value - first.value > 2 * error or 2.5 * error > SMALLEST_GAIN
+    rise = rise_of(series.baseline, series.recent_values(NUM_LATE))
+    return rise.value > 2 * rise.error or 2.5 * rise.error > SMALLEST_GAIN
 
 
 def _lost(view: RunView, name: str) -> bool:
